@@ -102,6 +102,7 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
         self._given_url = database_url
         self.producer = ProducerPools(lambda: self.database_url, enqueue_timeout_seconds)
         self._embedded_url: str | None = None
+        self.session_makers: dict[str, Any] = {}  # of job.session(), by the adapter
         self._tasks: dict[str, Task[Any, Any]] = {}
         self._queue_limits: dict[str, Declared] = {}
         self._schedules: dict[str, Schedule] = {}

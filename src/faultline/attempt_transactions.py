@@ -10,10 +10,9 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
-from faultline.errors import FaultlineError, FenceNotHeld, InvalidInput, NotCommitted, StaleLease
+from faultline.errors import FenceNotHeld, InvalidInput, NotCommitted, StaleLease
 from faultline.model import Claim, CommitPhase
 from faultline.postgres.answer_limit import answer_seconds_for, answered_within
-from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors
 from faultline.postgres.sessions import (
     AsyncConnection,
@@ -132,7 +131,7 @@ class AttemptTransactions:
         # Raised outside of savepoints only, so the transaction can only be rolled back.
         except FenceNotHeld:
             raise
-        except (FaultlineError, DriverError):
+        except Exception:  # of Faultline, of the driver or of the user's library
             if on_any_error:
                 _sever(conn)
             raise

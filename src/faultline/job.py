@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from faultline.attempt_transactions import AttemptTransactions, HeldLease
@@ -25,6 +25,9 @@ from faultline.user_connections import (
     user_connection,
 )
 
+if TYPE_CHECKING:
+    from faultline.adapters.sqlalchemy import FencedSession
+
 C = TypeVar("C", bound=AnyConnection)
 ReportProgress = Callable[[Claim, float, str | None], None]
 _MESSAGE_LENGTH = 500  # as in faultline.job_progress
@@ -43,6 +46,7 @@ class Job:
         transactions: AttemptTransactions | None = None,
         prepare: PrepareTransaction | None = None,
         report: ReportProgress | None = None,
+        session_makers: dict[str, Any] | None = None,
     ) -> None:
         self._claim = claim
         self._lease = lease
@@ -51,6 +55,7 @@ class Job:
         self._transactions = transactions or AttemptTransactions(claim, lease)
         self._prepare = prepare
         self._report = report
+        self._session_makers = session_makers or {}
         self.result: Any = None
         """The result to store: JSON, at most 1 MiB; None for what the handler returns.
 
@@ -154,6 +159,17 @@ class Job:
         In a transaction of yours that has begun, they commit with it.
         """
         return self._block(conn, completes_job=False)
+
+    def session(self, sessions: Callable[[], Any] | None = None) -> FencedSession:
+        """A SQLAlchemy session under the fence: its commit is the job's commit.
+
+        Use it with `with` or, for an AsyncSession, `async with`. The block commits at its end, or where the
+        handler calls `session.commit()`; after that the session only reads. `sessions` makes the session,
+        for example a sessionmaker; without it, what `faultline.adapters.sqlalchemy.use_sessions` named.
+        """
+        from faultline.adapters.sqlalchemy import FencedSession
+
+        return FencedSession(self, self._transactions, self._session_makers, sessions)
 
     @overload
     def commit(self, conn: SyncConnection, *, result: Any = None) -> None: ...

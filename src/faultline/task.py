@@ -53,6 +53,8 @@ Handler = Callable[Concatenate[Job, P], R]
 class EnqueuesJobs(Protocol):
     """The part of an application that a task uses to enqueue its jobs."""
 
+    session_makers: dict[str, Any]
+
     @property
     def prepare_transaction(self) -> PrepareTransaction | None: ...
     def enqueue(self, job: JobSpec, *, conn: AnyConnection | None = None) -> Enqueued: ...

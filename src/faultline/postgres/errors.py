@@ -134,7 +134,7 @@ def translate_wrapped(error: BaseException) -> errors.FaultlineError | None:
 
 @contextlib.contextmanager
 def translated_library_errors() -> Iterator[None]:
-    """Raise PostgreSQL's refusals as errors of Faultline; other errors stay the library's."""
+    """Raise PostgreSQL's refusals as errors of Faultline, and no other errors."""
     try:
         yield
     except errors.FaultlineError:

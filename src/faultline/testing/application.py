@@ -83,7 +83,7 @@ def instrumented_copy(
     """Return a copy of `app` with wrapped handlers; `options` replace their settings."""
     app.import_tasks()
     copy = Faultline(app.database_url, prepare_transaction=app.prepare_transaction)
-    copy.hooks, copy.state = app.hooks, app.state
+    copy.hooks, copy.state, copy.session_makers = app.hooks, app.state, app.session_makers
     for task in app.tasks.values():
         settings = replace(task.settings, **(options or {}))
         handler = functools.wraps(task.handler)(wrap(task))

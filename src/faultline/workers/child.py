@@ -219,6 +219,7 @@ class ChildResources:
             transactions=self._transactions,
             prepare=task.prepare_transaction,
             report=self.progress.report,
+            session_makers=task.app.session_makers,
         )
         return self._job
 

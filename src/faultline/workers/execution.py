@@ -139,6 +139,7 @@ class Execution:
             transactions=transactions,
             prepare=self._app.prepare_transaction,
             report=self._report,
+            session_makers=self._app.session_makers,
         )
         attempt = Attempt(
             task,

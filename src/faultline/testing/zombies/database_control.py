@@ -47,7 +47,9 @@ def end_other_sessions(conn: Connection) -> None:
 def end_idle_fenced_transactions(conn: Connection, job_id: UUID) -> int:
     """End fenced transactions that are idle; return how many there were.
 
-    PostgreSQL does this by itself after the length of the lease. Until then no worker can take the job over.
+    PostgreSQL does this by itself after the length of the lease. The reconciler does it if the session waits
+    in the middle of a message, as asyncpg's does between two parts of a statement. Until then no worker can
+    take the job over.
     """
     free = conn.execute(
         "SELECT FROM faultline.jobs WHERE id = %s FOR UPDATE SKIP LOCKED", [job_id]
@@ -56,8 +58,9 @@ def end_idle_fenced_transactions(conn: Connection, job_id: UUID) -> int:
         return 0
     return _end_sessions(
         conn,
-        "state LIKE 'idle in transaction%' AND EXISTS (SELECT FROM pg_locks WHERE"
-        " pg_locks.pid = session.pid AND relation = 'faultline.jobs'::regclass AND mode ~ '^Row')",
+        "(state LIKE 'idle in transaction%' OR wait_event = 'ClientRead')"
+        " AND EXISTS (SELECT FROM pg_locks WHERE pg_locks.pid = session.pid"
+        " AND relation = 'faultline.jobs'::regclass AND mode ~ '^Row')",
     )
 
 

@@ -20,8 +20,8 @@ from faultline.task import Task
 from faultline.testing.application import close_pool_of_running_loop, instrumented_copy
 from faultline.testing.inline_worker import all_queues, work_until_idle
 from faultline.testing.zombies import database_control
-from faultline.testing.zombies.instrumentation import disconnect_loop, instrument_handler
-from faultline.testing.zombies.monitor import AttemptMonitor, PlannedFault
+from faultline.testing.zombies.instrumentation import instrument_handler
+from faultline.testing.zombies.monitor import AttemptMonitor, PlannedFault, disconnect_loop
 from faultline.testing.zombies.points import Fault, PointKind, handler_code
 from faultline.testing.zombies.report import NotExercised, Story
 from faultline.workers import Worker

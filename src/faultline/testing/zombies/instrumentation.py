@@ -1,4 +1,4 @@
-"""Wraps handlers and the driver, so that each point is reported to a monitor.
+"""Wraps handlers and psycopg, so that each point is reported to a monitor.
 
 The driver's `Connection.wait` is patched: psycopg sends everything through it. This covers the connections
 of `job.transaction()`, the user's own and those of libraries on top of psycopg, if the handler, its asyncio
@@ -11,25 +11,28 @@ import asyncio
 import contextlib
 import logging
 import threading
-import weakref
 from collections.abc import Callable, Coroutine, Generator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from faultline.job import Job
-from faultline.postgres.driver import AsyncConnection, Connection
+from faultline.postgres import sessions
+from faultline.postgres.driver import (
+    AsyncConnection,
+    Connection,
+    OperationalError,
+    TransactionStatus,
+)
 from faultline.task import Task
 from faultline.testing.zombies.monitor import (
     AttemptKilled,
     AttemptMonitor,
-    break_connection,
     current_monitor,
+    disconnected_loops,
 )
+from faultline.testing.zombies.points import describe_call
 
 MakeMonitor = Callable[[Task[Any, Any], Job], AttemptMonitor | None]
-# Event loops of workers that were killed or disconnected: the worker's own sessions fail as well.
-_disconnected: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
-
-
 _patch_lock = threading.Lock()
 
 
@@ -103,9 +106,20 @@ def _log_error(monitor: AttemptMonitor, error: BaseException) -> None:
         monitor.log(f"ends in {type(error).__name__}: {message}"[:100])
 
 
-def disconnect_loop(loop: asyncio.AbstractEventLoop) -> None:
-    """Let every later database call on this event loop fail."""
-    _disconnected.add(loop)
+@dataclass(frozen=True)
+class PsycopgSession:
+    conn: sessions.Connection | sessions.AsyncConnection
+
+    @property
+    def is_idle(self) -> bool:
+        return self.conn.pgconn.transaction_status == TransactionStatus.IDLE
+
+    def end(self) -> None:
+        self.conn.pgconn.finish()
+
+    def break_off(self) -> None:
+        self.end()
+        raise OperationalError("server closed the connection unexpectedly (injected by zombies)")
 
 
 @contextlib.contextmanager
@@ -121,22 +135,24 @@ def patched_driver() -> Iterator[None]:
             monitor = current_monitor.get()
             if monitor is None:
                 return wait_sync_original(self, gen, *args, **kwargs)
-            point = monitor.before_call(self, gen)
+            session = PsycopgSession(self)
+            point = monitor.before_call(session, describe_call(gen, is_idle=session.is_idle))
             result = wait_sync_original(self, gen, *args, **kwargs)
             if point is not None:
-                monitor.after_call(self, point)
+                monitor.after_call(session, point)
             return result
 
         async def wait_async(self: Any, gen: Any, *args: Any, **kwargs: Any) -> Any:
             monitor = current_monitor.get()
             if monitor is None:
-                if asyncio.get_running_loop() in _disconnected:
-                    break_connection(self)
+                if asyncio.get_running_loop() in disconnected_loops:
+                    PsycopgSession(self).break_off()
                 return await wait_async_original(self, gen, *args, **kwargs)
-            point = monitor.before_call(self, gen)
+            session = PsycopgSession(self)
+            point = monitor.before_call(session, describe_call(gen, is_idle=session.is_idle))
             result = await wait_async_original(self, gen, *args, **kwargs)
             if point is not None:
-                monitor.after_call(self, point)
+                monitor.after_call(session, point)
             return result
 
         level = _log.level

@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import threading
+import weakref
 from collections import Counter
-from collections.abc import Generator
 from contextvars import ContextVar
 from types import CodeType
-from typing import Any
+from typing import Any, Protocol
 
 from faultline.job import Job
-from faultline.postgres.driver import OperationalError, TransactionStatus
-from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.testing.zombies.points import (
     Fault,
     Point,
     PointKind,
     Suspension,
     calling_location,
-    describe_call,
     is_connection_setup,
     location,
 )
@@ -28,12 +26,19 @@ from faultline.testing.zombies.report import Story
 current_monitor: ContextVar[AttemptMonitor | None] = ContextVar(
     "faultline_attempt_monitor", default=None
 )
+# Event loops of workers that were killed or disconnected: the worker's own sessions fail as well.
+disconnected_loops: weakref.WeakSet[asyncio.AbstractEventLoop] = weakref.WeakSet()
 # Longer than any run: the experiment always resumes or kills the attempt.
 _MAX_SUSPENDED_SECONDS = 120.0
 
 
 class AttemptKilled(BaseException):
     """Raised in a killed handler after the run, to unwind its stack."""
+
+
+def disconnect_loop(loop: asyncio.AbstractEventLoop) -> None:
+    """Let every later database call on this event loop fail."""
+    disconnected_loops.add(loop)
 
 
 class PlannedFault:
@@ -66,6 +71,22 @@ class PlannedFault:
         self._gate.set()
 
 
+class MonitoredSession(Protocol):
+    """A session of any driver. Two of the same connection are equal."""
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether it is outside of a transaction."""
+
+    def end(self) -> None:
+        """Close it."""
+
+    def break_off(self) -> None:
+        """Close it, and raise the driver's error for a session that the server closed."""
+
+    def __hash__(self) -> int: ...
+
+
 class AttemptMonitor:
     def __init__(
         self, actor: str, job: Job, handler: CodeType, story: Story, planned: PlannedFault | None
@@ -75,7 +96,7 @@ class AttemptMonitor:
         self.handler = handler
         self.points: list[Point] = []
         self.answers: set[Point] = set()  # calls that ended a transaction
-        self.connections: set[Connection | AsyncConnection] = set()
+        self.sessions: set[MonitoredSession] = set()
         self.is_disconnected = False
         self.ended = threading.Event()
         self._story = story
@@ -116,36 +137,29 @@ class AttemptMonitor:
 
     # ── calls to the database ────────────────────────────────────────────────────────────────────
 
-    def before_call(
-        self, conn: Connection | AsyncConnection, generator: Generator[Any, Any, Any]
-    ) -> Point | None:
-        self.connections.add(conn)
-        is_idle = conn.pgconn.transaction_status == TransactionStatus.IDLE
+    def before_call(self, session: MonitoredSession, what: str | None) -> Point | None:
+        """Called by the function that replaces the driver's; `what` is None without an effect."""
+        self.sessions.add(session)
         caller = sys._getframe(2)
-        what = describe_call(generator, is_idle=is_idle)
         point = None
         if what is not None and not is_connection_setup(caller):
             where = calling_location(caller, self.handler)
             point = self.reach(PointKind.DATABASE, where, what)
         if self.is_disconnected:
-            break_connection(conn)
+            session.break_off()
         return point
 
-    def after_call(self, conn: Connection | AsyncConnection, point: Point) -> None:
-        if conn.pgconn.transaction_status != TransactionStatus.IDLE:
+    def after_call(self, session: MonitoredSession, point: Point) -> None:
+        """Note a call that ended a transaction, and lose its reply if that is planned."""
+        if not session.is_idle:
             return
         self.answers.add(point)
         if self._planned is not None and self._planned.applies_to(point, after_call=True):
             self._planned.reached.set()
             self._story.add(f"the reply to {point.what} is lost, and the session ends")
-            break_connection(conn)
+            session.break_off()
 
     def drop_connections(self) -> None:
         """Close the connections that a killed handler left open."""
-        for conn in self.connections:
-            conn.pgconn.finish()
-
-
-def break_connection(conn: Connection | AsyncConnection) -> None:
-    conn.pgconn.finish()
-    raise OperationalError("server closed the connection unexpectedly (injected by zombies)")
+        for session in self.sessions:
+            session.end()

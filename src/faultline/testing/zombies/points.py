@@ -22,12 +22,21 @@ _FAULTLINE = str(Path(faultline.__file__).parent)
 _LIBRARIES = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
 )
-_DATABASE_PACKAGES = ("psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c")
+_DATABASE_PACKAGES = ("psycopg", "psycopg_pool", "psycopg_binary", "psycopg_c", "asyncpg")
 _FUNCTION = re.compile(r"faultline\.(\w+)\s*\(")
 # Generators of psycopg that begin a transaction or a savepoint, change a setting of the connection object,
 # or wait for notifications.
 _NOT_A_CALL = re.compile(r"_set_|_enter_gen|notifies")
 _CONNECTION_SETUP = (configure.__code__, configure_async.__code__)
+# Where libraries open and check their connections: the end of a file's path, and the function.
+_LIBRARY_SETUP = (
+    ("sqlalchemy/pool/base.py", "__connect"),
+    ("sqlalchemy/engine/default.py", "_do_ping_w_event"),
+    ("django/db/backends/base/base.py", "connect"),
+    ("django/db/backends/base/base.py", "close_if_health_check_failed"),
+    ("asyncpg/pool.py", "connect"),
+    ("asyncpg/pool.py", "release"),
+)
 _MAX_DEPTH = 200
 
 
@@ -90,13 +99,24 @@ def handler_code(handler: Any) -> CodeType:
     return code
 
 
+@cache
+def _is_library_setup(code: CodeType) -> bool:
+    return any(
+        code.co_name == name and code.co_filename.endswith(path) for path, name in _LIBRARY_SETUP
+    )
+
+
 def is_connection_setup(frame: FrameType | None) -> bool:
-    """Tell whether a new connection is being set up, which is no step of the handler."""
+    """Tell whether a connection is being opened or checked, which is no step of the handler."""
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
-        if frame.f_code in _CONNECTION_SETUP:
+        if frame.f_code in _CONNECTION_SETUP or _is_library_setup(frame.f_code):
             return True
+        if frame.f_code.co_name == "greenlet_spawn":  # SQLAlchemy's own stack waits in a greenlet
+            inner = getattr(frame.f_locals.get("context"), "gr_frame", None)
+            if inner is not None and is_connection_setup(inner):
+                return True
         frame = frame.f_back
     return False
 
@@ -201,6 +221,16 @@ def _shortened(query: Any) -> str:
     if match := _FUNCTION.search(line):
         return f"faultline.{match[1]}()"
     return line if len(line) <= _MAX_LABEL_LENGTH else f"{line[: _MAX_LABEL_LENGTH - 1]}…"
+
+
+def describe_query(query: str, *, is_idle: bool) -> str | None:
+    """Describe a statement; None for a BEGIN or the reset of a session."""
+    text = _shortened(query).rstrip(";")
+    begins = text.upper().startswith(("BEGIN", "START TRANSACTION"))
+    resets = is_idle and text.upper().startswith(
+        ("SELECT PG_ADVISORY_UNLOCK_ALL", "RESET", "ROLLBACK")
+    )
+    return None if begins or resets else text or None
 
 
 class Fault(StrEnum):

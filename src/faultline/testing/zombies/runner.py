@@ -22,6 +22,7 @@ from faultline.testing.databases import (
     url_of,
 )
 from faultline.testing.zombies import database_control
+from faultline.testing.zombies.asyncpg_sessions import patched_asyncpg
 from faultline.testing.zombies.database_control import end_other_sessions
 from faultline.testing.zombies.experiment import Experiment
 from faultline.testing.zombies.instrumentation import patched_driver
@@ -66,7 +67,7 @@ def zombies(
     runner = _Runner(
         app, task, dict(args or {}), invariant, arrange, must_succeed, run_limit_seconds
     )
-    with database_snapshot(app) as snapshot, patched_driver():
+    with database_snapshot(app) as snapshot, patched_driver(), patched_asyncpg():
         points, answers = runner.find_points(snapshot)
         plan = [
             (p, f) for p in points for f in requested if f is not Fault.LOST_ANSWER or p in answers

@@ -1,0 +1,1 @@
+"""Faultline inside of other libraries: each adapter is a module of its own."""

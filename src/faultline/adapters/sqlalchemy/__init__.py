@@ -1,0 +1,7 @@
+"""SQLAlchemy 2: enqueue and commit in your transaction, and sessions under the fence."""
+
+from faultline.adapters.sqlalchemy.connections import user_connection
+from faultline.adapters.sqlalchemy.fenced_session import FencedSession
+from faultline.adapters.sqlalchemy.session_makers import use_sessions
+
+__all__ = ["FencedSession", "use_sessions", "user_connection"]

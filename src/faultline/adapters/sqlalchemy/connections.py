@@ -1,0 +1,224 @@
+"""Runs Faultline's statements in the transaction of a session or connection.
+
+They go through SQLAlchemy, so that it knows what its connection is doing. The dialects are
+psycopg, psycopg2 and asyncpg.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, TypeVar
+
+import sqlalchemy as sa
+from sqlalchemy import event
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+from sqlalchemy.orm import Session, scoped_session
+
+from faultline.errors import FaultlineError, InvalidInput
+from faultline.placeholders import numbered
+from faultline.postgres.errors import translate_wrapped, translated_library_errors
+from faultline.postgres.sessions import sever
+from faultline.statements.statement import Row, Statement
+from faultline.user_connections import (
+    AsyncUserConnection,
+    SyncUserConnection,
+    outside_transaction,
+)
+
+T = TypeVar("T")
+_ADVICE = "with session.begin():"
+
+
+def user_connection(given: object) -> SyncUserConnection | AsyncUserConnection:
+    if isinstance(given, scoped_session | async_scoped_session):
+        given = given()
+    if isinstance(given, Session | sa.Connection):
+        return AlchemyConnection(given)
+    if isinstance(given, AsyncSession | AsyncConnection):
+        return AlchemyAsyncConnection(given)
+    raise InvalidInput(
+        f"conn is a {type(given).__name__} of SQLAlchemy, which has no transaction",
+        hint="pass a Session, an AsyncSession or a connection: with Session(engine) as session: …",
+    )
+
+
+class AlchemyConnection(SyncUserConnection):
+    """A Session or a Connection. A session is flushed before each statement."""
+
+    def __init__(self, given: Session | sa.Connection) -> None:
+        _refuse_two_phase(given)
+        self._given = given
+        self._session = OpenedSession()
+        self._required: str | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._given.in_transaction()
+
+    def require_transaction(self, what: str) -> None:
+        self._required = what  # it is known when there is a connection
+
+    @contextlib.contextmanager
+    def transaction(self) -> Iterator[Session | sa.Connection]:
+        given = self._given
+        began = given.begin_nested() if given.in_transaction() else given.begin()
+        try:
+            yield given
+            began.commit()
+        except BaseException:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):  # the connection may be severed
+                began.rollback()
+            raise
+
+    def run(self, statement: Statement[T]) -> T:
+        with translated_library_errors():
+            conn = self._connection()
+            self._session.opened(conn, self._required)
+            result = conn.exec_driver_sql(*_for_dialect(conn, statement))
+            return statement.read(_rows(result))
+
+    def sever(self) -> None:
+        if not self._session.is_open and self.in_transaction:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                self._session.opened(self._connection(flush=False), None)
+        self._session.sever()
+
+    def _connection(self, *, flush: bool = True) -> sa.Connection:
+        if isinstance(self._given, sa.Connection):
+            return self._given
+        if flush:
+            self._given.flush()
+        return self._given.connection()
+
+
+class AlchemyAsyncConnection(AsyncUserConnection):
+    """An AsyncSession or an AsyncConnection."""
+
+    def __init__(self, given: AsyncSession | AsyncConnection) -> None:
+        _refuse_two_phase(given)
+        self._given = given
+        self._session = OpenedSession()
+        self._required: str | None = None
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._given.in_transaction()
+
+    def require_transaction(self, what: str) -> None:
+        self._required = what
+
+    @contextlib.asynccontextmanager
+    async def transaction(self) -> AsyncIterator[AsyncSession | AsyncConnection]:
+        given = self._given
+        began = given.begin_nested() if given.in_transaction() else given.begin()
+        await began.start()
+        try:
+            yield given
+            await began.commit()
+        except BaseException:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                await began.rollback()
+            raise
+
+    async def run(self, statement: Statement[T]) -> T:
+        with translated_library_errors():
+            given = self._given
+            if isinstance(given, AsyncSession):
+                await given.flush()
+                conn = await given.connection()
+            else:
+                conn = given
+            sync_conn = conn.sync_connection
+            if sync_conn is None:
+                raise InvalidInput("conn is not connected", hint="async with engine.connect() as …")
+            self._session.opened(sync_conn, self._required)
+            try:
+                result = await conn.exec_driver_sql(*_for_dialect(sync_conn, statement))
+            except FaultlineError:  # a refusal: SQLAlchemy must not roll back on a severed session
+                await conn.invalidate()
+                raise
+            return statement.read(_rows(result))
+
+    def sever(self) -> None:
+        if not self._session.is_open and self.in_transaction:
+            given = self._given
+            with contextlib.suppress(sa.exc.SQLAlchemyError):  # its transaction has begun: no wait
+                if isinstance(given, AsyncSession):
+                    self._session.opened(given.sync_session.connection(), None)
+                elif given.sync_connection is not None:
+                    self._session.opened(given.sync_connection, None)
+        self._session.sever()
+
+
+class OpenedSession:
+    """The connection that a statement has used, which can be severed."""
+
+    def __init__(self) -> None:
+        self._conn: sa.Connection | None = None
+        self._driver: Any = None
+        self._thread = 0
+
+    @property
+    def is_open(self) -> bool:
+        return self._conn is not None
+
+    def opened(self, conn: sa.Connection, required: str | None) -> None:
+        """Remember the connection; refuse one in autocommit mode if `required` needs none."""
+        proxied = conn.connection
+        if required is not None and getattr(proxied.dbapi_connection, "autocommit", False):
+            raise outside_transaction(required, _ADVICE)
+        if not event.contains(conn.engine, "handle_error", _raise_refusal):
+            event.listen(conn.engine, "handle_error", _raise_refusal, retval=True)
+        self._conn, self._driver = conn, proxied.driver_connection
+        self._thread = threading.get_ident()
+
+    def sever(self) -> None:
+        """End it. In its own thread SQLAlchemy learns of it, and does not roll back on it."""
+        if self._conn is None or self._conn.invalidated:
+            return
+        is_own_thread = threading.get_ident() == self._thread
+        if is_own_thread and not self._conn.dialect.is_async:
+            with contextlib.suppress(sa.exc.SQLAlchemyError):
+                self._conn.invalidate()
+        elif hasattr(self._driver, "terminate"):  # asyncpg's, which its own event loop must close
+            from faultline.adapters.asyncpg import terminate
+
+            terminate(self._driver)
+        else:
+            sever(self._driver)
+
+
+def _raise_refusal(context: Any) -> BaseException | None:
+    """Raise a refusal of Faultline's as its own error, from any statement or COMMIT."""
+    return translate_wrapped(context.original_exception)
+
+
+def _for_dialect(conn: sa.Connection, statement: Statement[Any]) -> tuple[str, tuple[Any, ...]]:
+    paramstyle = conn.dialect.paramstyle
+    if paramstyle in ("format", "pyformat"):
+        return statement.sql, statement.params
+    if paramstyle == "numeric_dollar":
+        return numbered(statement.sql), statement.params
+    raise InvalidInput(
+        f"the dialect {conn.dialect.name}+{conn.dialect.driver} is not supported",
+        hint="use postgresql+psycopg, postgresql+psycopg2 or postgresql+asyncpg",
+    )
+
+
+def _rows(result: sa.CursorResult[Any]) -> list[Row]:
+    return [tuple(row) for row in result] if result.returns_rows else []
+
+
+def _refuse_two_phase(given: Any) -> None:
+    session = given.sync_session if isinstance(given, AsyncSession) else given
+    conn = given.sync_connection if isinstance(given, AsyncConnection) else given
+    has_begun = isinstance(conn, sa.Connection) and isinstance(
+        conn.get_transaction(), sa.TwoPhaseTransaction
+    )
+    if getattr(session, "twophase", False) or has_begun:
+        raise InvalidInput(
+            "a two-phase transaction cannot be fenced: it may commit long after the lease",
+            hint="use a session without twophase=True for jobs",
+        )

@@ -1,0 +1,609 @@
+"""Jobs that write through SQLAlchemy, with sessions under the fence."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+from sqlalchemy.engine import Engine
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session, scoped_session, sessionmaker
+
+from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
+from faultline.adapters.sqlalchemy import use_sessions
+from faultline.testing import run_one, run_until_idle, zombies
+from faultline.testing.zombies.report import ZombieEffect
+from tests.adapters.alchemy import Payment, engine_for
+from tests.adapters.effects import jobs, paid_once, payments, take_over
+
+
+@pytest.fixture
+def engine(own_url: str) -> Iterator[Engine]:
+    made = engine_for(own_url, pool_pre_ping=True)
+    yield made
+    made.dispose()
+
+
+@pytest.fixture
+def sessions(app: Faultline, engine: Engine) -> sessionmaker[Session]:
+    maker = sessionmaker(engine)
+    use_sessions(app, maker)
+    return maker
+
+
+def pay(session: Session, invoice: int = 42) -> None:
+    session.add(Payment(invoice=invoice))
+
+
+# ── enqueueing ───────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.fixture
+def charge(app: Faultline) -> Any:
+    @app.task(name="charge")
+    def charge(job: Job, invoice: int) -> None:
+        """Nothing: its existence counts."""
+
+    return charge
+
+
+def test_a_job_exists_if_the_sessions_transaction_commits(
+    charge: Any, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    with sessions.begin() as session:
+        pay(session)
+        charge.options(conn=session).enqueue(invoice=42)
+        assert jobs(own_url) == 0
+    assert (jobs(own_url), payments(own_url)) == (1, 1)
+
+
+def test_a_rolled_back_session_leaves_no_job(
+    charge: Any, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    with sessions() as session:
+        charge.options(conn=session).enqueue(invoice=42)
+        session.rollback()
+    assert jobs(own_url) == 0
+
+
+def test_a_savepoint_that_is_rolled_back_takes_its_job_along(
+    charge: Any, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    with sessions.begin() as session:
+        charge.options(conn=session).enqueue(invoice=1)
+        nested = session.begin_nested()
+        charge.options(conn=session).enqueue(invoice=2)
+        nested.rollback()
+    assert jobs(own_url) == 1
+
+
+def test_many_jobs_of_several_kinds_go_in_one_call(
+    app: Faultline, charge: Any, engine: Engine, own_url: str
+) -> None:
+    with engine.begin() as conn:
+        specs = [charge.job(invoice=1), charge.options(priority=0, delay=60).job(invoice=2)]
+        assert len(app.enqueue_many(specs, conn=conn)) == 2
+    assert jobs(own_url) == 2
+
+
+def test_a_scoped_session_is_a_session(charge: Any, engine: Engine, own_url: str) -> None:
+    session = scoped_session(sessionmaker(engine))
+    charge.options(conn=session).enqueue(invoice=42)
+    session.commit()
+    session.remove()
+    assert jobs(own_url) == 1
+
+
+def test_an_engine_is_refused_as_a_connection(charge: Any, engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="has no transaction"):
+        charge.options(conn=engine).enqueue(invoice=42)
+
+
+def test_a_two_phase_session_is_refused(charge: Any, engine: Engine) -> None:
+    with (
+        Session(engine, twophase=True) as session,
+        pytest.raises(InvalidInput, match="two-phase"),
+    ):
+        charge.options(conn=session).enqueue(invoice=42)
+
+
+def test_a_two_phase_connection_is_refused(charge: Any, engine: Engine) -> None:
+    with engine.connect() as conn:
+        transaction = conn.begin_twophase()
+        with pytest.raises(InvalidInput, match="two-phase"):
+            charge.options(conn=conn).enqueue(invoice=42)
+        transaction.rollback()
+
+
+def test_a_conflict_of_keys_arrives_as_faultlines_error(
+    charge: Any, sessions: sessionmaker[Session]
+) -> None:
+    from faultline import IdempotencyConflict
+
+    with sessions.begin() as session:
+        charge.options(conn=session, idempotency_key="k").enqueue(invoice=1)
+    with sessions() as session, pytest.raises(IdempotencyConflict):
+        charge.options(conn=session, idempotency_key="k").enqueue(invoice=2)
+
+
+# ── sessions under the fence ─────────────────────────────────────────────────────────────────────
+
+
+def test_the_block_commits_the_job_with_the_sessions_writes(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            job.result = {"paid": 42}
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, done.result, payments(own_url)) == ("succeeded", {"paid": 42}, 1)
+
+
+def test_the_sessions_own_commit_is_the_jobs_commit(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    seen: list[Any] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            payment = Payment(invoice=42)
+            session.add(payment)
+            session.commit()
+            seen.append((app.get(job.id).state, payment.id))  # expired, so it is read again
+
+    charge.enqueue()
+    run_until_idle(app)
+    assert seen == [("succeeded", 1)]
+
+
+def test_after_the_sessions_commit_nothing_can_be_written(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    errors: list[Exception] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.commit()
+            pay(session)
+            try:
+                session.flush()
+            except DBAPIError as error:
+                errors.append(error)
+                session.rollback()
+
+    charge.enqueue()
+    run_until_idle(app)
+    assert "read-only" in str(errors[0])
+    assert payments(own_url) == 1
+
+
+def test_objects_added_after_the_commit_are_reported(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.commit()
+            pay(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert done.outcome == "succeeded"
+    assert "changed after session.commit()" in str(done.exception)
+    assert payments(own_url) == 1
+
+
+def test_an_error_in_the_block_leaves_no_effect(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.flush()
+            raise ValueError("no such card")
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert (done.outcome, payments(own_url)) == ("failed", 0)
+
+
+def test_a_stale_session_raises_stale_lease_and_leaves_no_effect(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    raised: list[BaseException] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        try:
+            take_over(own_url, job.id)
+            with job.session() as session:
+                pay(session)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    charge.enqueue()
+    run_one(app, raise_errors=False)
+    assert [type(error) for error in raised] == [StaleLease]
+    assert payments(own_url) == 0
+
+
+def test_rolling_back_the_session_does_not_complete_the_job(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.rollback()
+            pay(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert (done.outcome, payments(own_url)) == ("failed", 0)
+    assert isinstance(done.exception, NotCommitted)
+
+
+def test_a_commit_typed_as_sql_is_refused_and_leaves_no_effect(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    raised: list[BaseException] = []
+
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.flush()
+            try:
+                session.execute(sa.text("COMMIT"))
+            except Exception as error:
+                raised.append(error)
+                raise
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert [type(error) for error in raised] == [NotCommitted]
+    assert (done.outcome, payments(own_url)) == ("failed", 0)
+
+
+def test_savepoints_in_the_block_work(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            with session.begin_nested():
+                pay(session)
+            nested = session.begin_nested()
+            pay(session)
+            nested.rollback()
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
+
+
+def test_objects_that_do_not_expire_can_be_used_after_the_block(
+    app: Faultline, engine: Engine, own_url: str
+) -> None:
+    ids: list[int] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session(sessionmaker(engine, expire_on_commit=False)) as session:
+            payment = Payment(invoice=42)
+            session.add(payment)
+        ids.append(payment.id)
+
+    charge.enqueue()
+    run_until_idle(app)
+    assert ids == [1]
+
+
+def test_jobs_enqueued_in_the_session_belong_to_it(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="mail")
+    def mail(job: Job) -> None:
+        """Nothing."""
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            mail.options(conn=session).enqueue()
+
+    charge.enqueue()
+    assert [done.task for done in run_until_idle(app)] == ["charge", "mail"]
+
+
+def test_a_serialization_conflict_runs_the_handler_again_in_its_attempt(
+    app: Faultline, own_url: str
+) -> None:
+    serializable = engine_for(own_url, isolation_level="SERIALIZABLE")
+    other = engine_for(own_url, isolation_level="SERIALIZABLE")
+    runs: list[int] = []
+
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session(sessionmaker(serializable)) as session:
+            runs.append(len(session.query(Payment).all()))
+            if len(runs) == 1:
+                with Session(other) as rival:
+                    rival.query(Payment).all()
+                    pay(rival, 1)
+                    rival.commit()
+            pay(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, runs, payments(own_url)) == ("succeeded", [0, 1], 1)
+    serializable.dispose()
+    other.dispose()
+
+
+def test_job_session_says_how_to_name_the_engine(app: Faultline) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session():
+            """Not reached."""
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert "use_sessions(app, sessionmaker(engine))" in str(done.error)
+
+
+def test_a_maker_of_something_else_is_refused(app: Faultline, engine: Engine) -> None:
+    with pytest.raises(InvalidInput, match="makes no sessions"):
+        use_sessions(app, engine.connect)
+
+
+def test_a_lost_connection_is_replaced_for_the_next_job(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge", max_attempts=2)
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            if job.attempt == 1:
+                with pytest.raises(SQLAlchemyError):
+                    session.execute(sa.text("SELECT pg_terminate_backend(pg_backend_pid())"))
+                raise ValueError("the server ended the session")
+            pay(session)
+
+    from faultline.testing import advance
+
+    charge.enqueue()
+    [first] = run_until_idle(app, raise_errors=False)
+    advance(app, 3600)
+    [second] = run_until_idle(app)
+    assert (first.outcome, second.outcome, payments(own_url)) == ("retrying", "succeeded", 1)
+
+
+def test_threads_share_the_engine(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+
+    for _ in range(40):
+        charge.enqueue()
+    app.run_worker(concurrency=4, max_jobs=40)
+    assert payments(own_url) == 40
+
+
+def test_a_forked_child_does_not_use_its_parents_connections(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with job.session() as session:
+            pay(session)
+            session.flush()
+            child = os.fork()
+            if child == 0:
+                signal.alarm(30)
+                try:
+                    with sessions() as own:  # a connection of its own
+                        assert own.execute(sa.text("SELECT count(*) FROM payments")).scalar() == 0
+                    os._exit(7)
+                finally:
+                    os._exit(1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
+
+
+# ── transactions of the user's ───────────────────────────────────────────────────────────────────
+
+
+def test_job_commit_completes_the_job_in_the_users_session(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with sessions.begin() as session:
+            pay(session)
+            job.commit(session, result="paid")
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, done.result, payments(own_url)) == ("succeeded", "paid", 1)
+
+
+def test_a_stale_commit_is_refused_even_if_the_handler_swallows_it(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    raised: list[type[BaseException]] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with sessions() as session:
+            pay(session)
+            take_over(own_url, job.id)
+            for end in (lambda: job.commit(session), session.commit):
+                try:
+                    end()
+                except Exception as error:
+                    raised.append(type(error))
+
+    charge.enqueue()
+    run_one(app, raise_errors=False)
+    assert raised[0] is StaleLease
+    assert len(raised) == 2
+    assert payments(own_url) == 0
+
+
+def test_a_refusal_at_the_users_commit_arrives_as_faultlines_error(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    raised: list[BaseException] = []
+
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with sessions() as session:
+            job.expect_commit(session)
+            pay(session)
+            try:
+                session.commit()  # without job.commit(session)
+            except Exception as error:
+                raised.append(error)
+                raise
+
+    charge.enqueue()
+    run_until_idle(app, raise_errors=False)
+    assert [type(error) for error in raised] == [NotCommitted]
+    assert payments(own_url) == 0
+
+
+def test_an_expected_commit_may_be_made_in_a_nested_transaction(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with sessions.begin() as session:
+            job.expect_commit(session)
+            with session.begin_nested():
+                pay(session)
+                job.commit(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
+
+
+def test_a_connection_in_autocommit_mode_is_refused(
+    app: Faultline, engine: Engine, own_url: str
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
+            conn.execute(sa.text("INSERT INTO payments (invoice) VALUES (1)"))
+            job.commit(conn)
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert "in autocommit mode" in str(done.error)
+    assert done.outcome == "failed"
+
+
+@pytest.mark.parametrize("kind", ["session", "connection"])
+def test_a_transaction_on_the_users_connection_completes_the_job(
+    app: Faultline, engine: Engine, own_url: str, kind: str
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with (
+            Session(engine) if kind == "session" else engine.connect() as given,
+            job.transaction(given) as tx,
+        ):
+            tx.execute(sa.insert(Payment).values(invoice=42))
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
+
+
+def test_a_step_commits_before_the_job_does(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str
+) -> None:
+    seen: list[int] = []
+
+    @app.task(name="charge")
+    def charge(job: Job) -> None:
+        with sessions() as session:
+            with job.fenced(session) as step:
+                pay(step)
+            seen.append(payments(own_url))
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, seen) == ("succeeded", [1])
+
+
+def test_a_job_transaction_in_a_begun_transaction_is_refused(
+    app: Faultline, sessions: sessionmaker[Session]
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with sessions.begin() as session, job.transaction(session):
+            """Not reached."""
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert "it would be a savepoint" in str(done.error)
+
+
+# ── every fault at every point ───────────────────────────────────────────────────────────────────
+
+
+def test_a_session_under_the_fence_takes_effect_once_whatever_happens(
+    app: Faultline, sessions: sessionmaker[Session]
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job, invoice: int) -> None:
+        with job.session() as session:
+            pay(session, invoice)
+
+    report = zombies(app, charge, {"invoice": 42}, invariant=paid_once)
+    assert report.takeovers >= 10
+    assert report.refusals >= 1
+
+
+@pytest.mark.slow
+def test_a_commit_in_the_users_session_takes_effect_once_whatever_happens(
+    app: Faultline, sessions: sessionmaker[Session]
+) -> None:
+    @app.task(name="charge")
+    def charge(job: Job, invoice: int) -> None:
+        with sessions.begin() as session:
+            pay(session, invoice)
+            job.commit(session)
+
+    zombies(app, charge, {"invoice": 42}, invariant=paid_once)
+
+
+def test_the_naive_session_pays_twice(app: Faultline, sessions: sessionmaker[Session]) -> None:
+    @app.task(name="charge")
+    def charge(job: Job, invoice: int) -> None:
+        with sessions.begin() as session:  # and then the worker completes the job
+            pay(session, invoice)
+
+    with pytest.raises(ZombieEffect):
+        zombies(app, charge, {"invoice": 42}, invariant=paid_once)
