@@ -51,6 +51,7 @@ def test_waiting_jobs_move_while_old_workers_run(page: Migration, conn: Connecti
     assert sorted(page.paid().values()) == ["pgqueuer"] * 5
 
 
+@pytest.mark.slow
 def test_the_commands_to_watch_run(page: Migration) -> None:
     page.run("python billing.py 1 11")
     assert "10" in page.run("pgq backlog")

@@ -62,6 +62,7 @@ def test_a_stalled_job_moves_once(page: Migration, conn: Connection) -> None:
     assert (old_jobs(conn, "failed"), page.unfinished()) == (1, 1)
 
 
+@pytest.mark.slow
 def test_the_commands_to_watch_run(page: Migration) -> None:
     page.run("faultline migrate")
     page.run("python billing.py 1 11")

@@ -63,6 +63,7 @@ def test_the_old_function_forwards_a_job_once(
     assert page.unfinished() == 10
 
 
+@pytest.mark.slow
 def test_a_burst_leaves_scheduled_jobs(page: Migration, redis_url: str) -> None:
     with Redis.from_url(redis_url) as client:
         Queue("default", connection=client).enqueue_in(timedelta(days=1), "old_shop.charge", 1)
