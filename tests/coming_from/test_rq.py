@@ -44,6 +44,7 @@ def test_old_workers_drain_while_new_jobs_run_on_faultline(page: Migration) -> N
     assert page.paid() == {n: "rq" if n < 11 else "faultline" for n in range(1, 21)}
 
 
+@pytest.mark.slow
 def test_the_old_function_forwards_a_job_once(
     page: Migration, redis_url: str, conn: Connection
 ) -> None:
