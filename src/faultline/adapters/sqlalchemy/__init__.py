@@ -1,4 +1,4 @@
-"""SQLAlchemy 2: enqueue and commit in your transaction, and sessions under the fence."""
+"""SQLAlchemy 2: enqueue and commit in your session, and fenced sessions."""
 
 from faultline.adapters.sqlalchemy.connections import user_connection
 from faultline.adapters.sqlalchemy.fenced_session import FencedSession

@@ -19,7 +19,7 @@ SYNC, ASYNC = "sqlalchemy", "sqlalchemy async"  # in `app.session_makers`
 
 
 def use_sessions(app: Faultline, *makers: Callable[[], Any]) -> None:
-    """Name what makes the sessions of `job.session()`: a sessionmaker, an async one, or both.
+    """Name the makers of the sessions of `job.session()`: sync, async or both.
 
     In a forked child their engines drop the connections that they share with the parent.
     """

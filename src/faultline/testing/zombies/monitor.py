@@ -138,7 +138,7 @@ class AttemptMonitor:
     # ── calls to the database ────────────────────────────────────────────────────────────────────
 
     def before_call(self, session: MonitoredSession, what: str | None) -> Point | None:
-        """Called by the function that replaces the driver's; `what` is None without an effect."""
+        """Note a call that the driver is about to send; `what` is None without an effect."""
         self.sessions.add(session)
         caller = sys._getframe(2)
         point = None

@@ -107,7 +107,10 @@ def _is_library_setup(code: CodeType) -> bool:
 
 
 def is_connection_setup(frame: FrameType | None) -> bool:
-    """Tell whether a connection is being opened or checked, which is no step of the handler."""
+    """Tell whether a connection is being opened or checked.
+
+    That is no step of the handler.
+    """
     for _ in range(_MAX_DEPTH):
         if frame is None:
             return False
