@@ -17,6 +17,7 @@ from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
 from faultline.adapters.sqlalchemy import use_sessions
 from faultline.testing import run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
+from tests.adapters import child_jobs
 from tests.adapters.alchemy import Payment, engine_for
 from tests.adapters.effects import jobs, paid_once, payments, take_over
 
@@ -428,6 +429,18 @@ def test_a_forked_child_does_not_use_its_parents_connections(
     charge.enqueue()
     [done] = run_until_idle(app)
     assert (done.outcome, payments(own_url)) == ("succeeded", 1)
+
+
+def test_a_child_process_writes_through_an_engine_of_its_own(
+    own_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DATABASE_URL", own_url)
+    enqueued = child_jobs.charge.enqueue()
+    child_jobs.app.run_worker(max_jobs=1)
+    pid = enqueued.result(timeout=30)
+    child_jobs.app.close()
+    assert pid != os.getpid()
+    assert payments(own_url) == 1
 
 
 # ── transactions of the user's ───────────────────────────────────────────────────────────────────
