@@ -1,10 +1,10 @@
-"""Measures what each adapter costs, against plain psycopg, for jobs with one write each.
+"""Measures what each adapter costs for jobs with one write each.
 
     python -m benchmarks.adapter_cost [--jobs 2000] [--rounds 5] [--markdown FILE]
 
-Each variant drains the same number of jobs with a worker of its own, in turn and repeatedly, on an embedded
-PostgreSQL. `def` handlers are compared with psycopg in `def` handlers, `async def` ones with psycopg in
-`async def` ones. The ratios are medians over the rounds, each of one round.
+Plain psycopg is the measure. Each variant drains the same number of jobs with a worker of its own, in turn
+and repeatedly, on an embedded PostgreSQL. `def` handlers are compared with psycopg in `def` handlers,
+`async def` ones with psycopg in `async def` ones. The ratios are medians over the rounds, each of one round.
 """
 
 from __future__ import annotations

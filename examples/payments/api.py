@@ -1,4 +1,4 @@
-"""The API: a payment and the job that charges it exist together, or neither of them."""
+"""The API stores a payment and the job that charges it in one transaction."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 @contextlib.contextmanager
 def process(*command: str, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program of the example, and end it; its log is shown if something goes wrong."""
+    """Run a program, and end it; its log is shown if something goes wrong."""
     log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the example
     running = subprocess.Popen(
         [sys.executable, "-m", *command],
