@@ -24,6 +24,7 @@ from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
 
+from benchmarks.table_file import write_table
 from faultline import Faultline, Job, embedded
 from faultline.postgres.migrate import migrate
 
@@ -152,7 +153,7 @@ def main() -> None:
                 times[variant.name].append(processor)
             print(f"round {number + 1} of {options.rounds}", flush=True)
     titles = ("handler's library", "jobs/s", "of psycopg's rate", "worker's CPU µs per job")
-    lines = [f"| {' | '.join(titles)} |", "|---|---|---|---|"]
+    lines = [f"| {' | '.join(titles)} |"]
     for variant in VARIANTS:
         mine, theirs = rates[variant.name], rates[variant.against]
         ratios = sorted(a / b for a, b in zip(mine, theirs, strict=True))
@@ -160,10 +161,9 @@ def main() -> None:
             f"| {variant.name} | {statistics.median(mine):,.0f} | {statistics.median(ratios):.2f}"
             f" ({ratios[0]:.2f}–{ratios[-1]:.2f}) | {statistics.median(times[variant.name]):,.0f} |"
         )
-    table = "\n".join(lines)
-    print(table)
+    print("\n".join(lines))
     if options.markdown is not None:
-        options.markdown.write_text(table + "\n")
+        write_table(options.markdown, "Adapters", lines)
 
 
 if __name__ == "__main__":

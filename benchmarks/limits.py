@@ -1,4 +1,4 @@
-"""Measures limits: how fast a free place is filled, and what waiting jobs cost other claims.
+"""Measures limits: how fast a free place is filled, and what limits cost.
 
     python -m benchmarks.limits [--short] [--markdown FILE]
 
@@ -21,6 +21,7 @@ from typing import Any
 import psycopg
 from rich.progress import track
 
+from benchmarks.table_file import write_table
 from faultline import Faultline, Job, Limit, embedded
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import run
@@ -52,7 +53,7 @@ _FILLED = """
 
 
 def place_filled(server: str, *, customers: int, jobs_each: int) -> Finding:
-    """From the end of a customer's job to the start of its next: one place each, one worker."""
+    """From the end of a customer's job to the start of its next one."""
     url = database(server, "filled")
     app = Faultline(url)
 
@@ -97,7 +98,7 @@ def beside_waiting(server: str, waiting: int, *, rounds: int) -> Iterator[Findin
 
 
 def beside_due(server: str, due: int, *, rounds: int) -> Finding:
-    """Claims that meet a full key, in front of many due jobs without a limit."""
+    """Claims that meet a full key, in front of many due jobs."""
     with claimed_in(server, "due_plain") as plain, claimed_in(server, "due_full") as full:
         full.execute("SELECT faultline.set_limit(%s, 1)", [_FULL])
         for conn in (plain, full):
@@ -138,7 +139,7 @@ def compared(
 
 
 def limited_drain(server: str, count: int, *, rounds: int) -> Finding:
-    """Draining jobs of a task whose limit is never reached, against one without a limit."""
+    """Drains jobs under a limit that is never reached, and jobs without one."""
     url = database(server, "drained")
     app = Faultline(url)
 
@@ -214,11 +215,11 @@ def main() -> None:
             beside_due(server.url, many, rounds=rounds),
             limited_drain(server.url, 3_000 if options.short else 20_000, rounds=rounds),
         ]
-    lines = ["| what | measured |", "|---|---|"]
+    lines = ["| what | measured |"]
     lines += [f"| {finding.what} | {finding.figure} |" for finding in findings]
     print("\n".join(lines))
     if options.markdown is not None:
-        options.markdown.write_text("\n".join(lines) + "\n")
+        write_table(options.markdown, "Limits", lines)
 
 
 if __name__ == "__main__":
