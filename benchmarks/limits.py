@@ -43,8 +43,8 @@ class Finding:
 
 _FILLED = """
     WITH ended AS (
-        SELECT claimed_at, greatest(created_at, lag(finished_at) OVER (
-            PARTITION BY payload ->> 'customer' ORDER BY claimed_at)) AS free_at
+        SELECT claimed_at, lag(finished_at) OVER (
+            PARTITION BY payload ->> 'customer' ORDER BY claimed_at) AS free_at
         FROM faultline.jobs WHERE task = 'charge')
     SELECT count(*), percentile_cont(ARRAY[0.5, 0.95, 0.99]) WITHIN GROUP (
         ORDER BY extract(epoch FROM claimed_at - free_at) * 1000)
