@@ -93,6 +93,10 @@ class AttemptTransactions:
         self.not_committed = None
         self.stored_result = None
 
+    def note_fenced(self) -> None:
+        """From here on the job may succeed; only the database knows."""
+        self.phase = CommitPhase.FENCED
+
     def require_commit(self, what: str) -> None:
         """From here on only a transaction can complete the job, not a plain return."""
         self.not_committed = NotCommitted(

@@ -10,7 +10,7 @@ from uuid import UUID
 from faultline.attempt_transactions import AttemptTransactions, HeldLease
 from faultline.errors import InvalidInput
 from faultline.fenced_block import FencedBlock, PrepareTransaction
-from faultline.model import Claim, CommitPhase
+from faultline.model import Claim
 from faultline.postgres.driver import IsolationLevel
 from faultline.postgres.sessions import AsyncPool, Pool
 from faultline.results import encode_result
@@ -194,12 +194,12 @@ class Job:
         except InvalidInput:
             users.sever()
             raise
-        attempt.phase = CommitPhase.FENCED
         idle_seconds = self._lease.lease_seconds
         statement = protocol.commit(
             self._claim, result=attempt.stored_result, idle_seconds=idle_seconds
         )
-        return run_guarded(users, statement, attempt.committing(users, "entry"))
+        guard = attempt.committing(users, "entry")
+        return run_guarded(users, statement, guard, before=attempt.note_fenced)
 
     @overload
     def expect_commit(self, conn: SyncConnection) -> None: ...

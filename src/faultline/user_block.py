@@ -86,7 +86,7 @@ class UserTransaction:
         if not self._completes:
             return transactions.close_transaction(attempt.claim)
         attempt.stored_result = encode_result(self._job.result)
-        attempt.phase = CommitPhase.FENCED
+        attempt.note_fenced()
         return transactions.close_transaction(attempt.claim, result=attempt.stored_result)
 
     def committed(self) -> None:
@@ -128,6 +128,7 @@ def sync_block(
                     conn.run(first)
                 yield target
                 if is_outermost:
+                    conn.flush()
                     with attempt.committing(conn, block.how):
                         conn.run(block.last())
             if is_outermost:
@@ -151,6 +152,7 @@ async def async_block(
                     await conn.run(first)
                 yield target
                 if is_outermost:
+                    await conn.flush()
                     with attempt.committing(conn, block.how):
                         await conn.run(block.last())
             if is_outermost:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, Protocol, TypeVar
 
 from faultline.errors import InvalidInput
@@ -97,6 +97,9 @@ class UserConnection(ABC):
 class SyncUserConnection(UserConnection):
     is_async = False
 
+    def flush(self) -> None:
+        """Send what the library keeps back; it may fail like any statement of the user's."""
+
     @abstractmethod
     def run(self, statement: Statement[T]) -> T:
         """Run a statement; PostgreSQL's refusals are raised as errors of Faultline."""
@@ -108,6 +111,9 @@ class SyncUserConnection(UserConnection):
 
 class AsyncUserConnection(UserConnection):
     is_async = True
+
+    async def flush(self) -> None:
+        """Send what the library keeps back."""
 
     @abstractmethod
     async def run(self, statement: Statement[T]) -> T: ...
@@ -211,11 +217,14 @@ def run_guarded(
     conn: SyncUserConnection | AsyncUserConnection,
     statement: Statement[None],
     guard: contextlib.AbstractContextManager[None],
+    before: Callable[[], object] = lambda: None,
 ) -> Coroutine[Any, Any, None] | None:
-    """Run a statement inside a guard; awaitable if the connection is async."""
+    """Flush, call `before`, and run a statement; awaitable if the connection is async."""
     if isinstance(conn, AsyncUserConnection):
-        return _run_guarded_async(conn, statement, guard)
+        return _run_guarded_async(conn, statement, guard, before)
     with guard:
+        conn.flush()
+        before()
         return conn.run(statement)
 
 
@@ -223,6 +232,9 @@ async def _run_guarded_async(
     conn: AsyncUserConnection,
     statement: Statement[None],
     guard: contextlib.AbstractContextManager[None],
+    before: Callable[[], object],
 ) -> None:
     with guard:
+        await conn.flush()
+        before()
         await conn.run(statement)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
@@ -581,6 +581,25 @@ def test_a_job_transaction_in_a_begun_transaction_is_refused(
     charge.enqueue()
     [done] = run_until_idle(app, raise_errors=False)
     assert "it would be a savepoint" in str(done.error)
+
+
+@pytest.mark.parametrize("how", ["session", "commit"])
+def test_a_flush_that_fails_is_the_handlers_error(
+    app: Faultline, sessions: sessionmaker[Session], own_url: str, how: str
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        if how == "session":
+            with job.session() as session:
+                session.add(Payment(invoice=None))
+        with sessions.begin() as session:
+            session.add(Payment(invoice=None))
+            job.commit(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert done.outcome == "failed"
+    assert isinstance(done.exception, IntegrityError)
 
 
 # ── every fault at every point ───────────────────────────────────────────────────────────────────

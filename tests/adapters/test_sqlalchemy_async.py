@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncSession, async_sessionmaker
 
 from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
@@ -239,6 +240,25 @@ def test_a_serialization_conflict_runs_the_handler_again_in_its_attempt(
     charge.enqueue()
     [done] = run_until_idle(app)
     assert (done.outcome, runs, payments(own_url)) == ("succeeded", [0, 1], 1)
+
+
+@pytest.mark.parametrize("how", ["session", "commit"])
+def test_a_flush_that_fails_is_the_handlers_error(
+    app: Faultline, sessions: Sessions, own_url: str, how: str
+) -> None:
+    @app.task(name="charge", max_attempts=1)
+    async def charge(job: Job) -> None:
+        if how == "session":
+            async with job.session() as session:
+                session.add(Payment(invoice=None))
+        async with sessions.begin() as session:
+            session.add(Payment(invoice=None))
+            await job.commit(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert done.outcome == "failed"
+    assert isinstance(done.exception, IntegrityError)
 
 
 # ── every fault at every point ───────────────────────────────────────────────────────────────────

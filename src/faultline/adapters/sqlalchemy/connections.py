@@ -72,7 +72,12 @@ class AlchemyConnection(SyncUserConnection):
                 began.rollback()
             raise
 
+    def flush(self) -> None:
+        if isinstance(self._given, Session):
+            self._given.flush()
+
     def run(self, statement: Statement[T]) -> T:
+        self.flush()
         with translated_library_errors():
             conn = self._connection()
             self._session.opened(conn, self._required)
@@ -82,15 +87,12 @@ class AlchemyConnection(SyncUserConnection):
     def sever(self) -> None:
         if not self._session.is_open and self.in_transaction:
             with contextlib.suppress(sa.exc.SQLAlchemyError):
-                self._session.opened(self._connection(flush=False), None)
+                self._session.opened(self._connection(), None)
         self._session.sever()
 
-    def _connection(self, *, flush: bool = True) -> sa.Connection:
-        if isinstance(self._given, sa.Connection):
-            return self._given
-        if flush:
-            self._given.flush()
-        return self._given.connection()
+    def _connection(self) -> sa.Connection:
+        given = self._given
+        return given if isinstance(given, sa.Connection) else given.connection()
 
 
 class AlchemyAsyncConnection(AsyncUserConnection):
@@ -122,14 +124,15 @@ class AlchemyAsyncConnection(AsyncUserConnection):
                 await began.rollback()
             raise
 
+    async def flush(self) -> None:
+        if isinstance(self._given, AsyncSession):
+            await self._given.flush()
+
     async def run(self, statement: Statement[T]) -> T:
+        await self.flush()
         with translated_library_errors():
             given = self._given
-            if isinstance(given, AsyncSession):
-                await given.flush()
-                conn = await given.connection()
-            else:
-                conn = given
+            conn = await given.connection() if isinstance(given, AsyncSession) else given
             sync_conn = conn.sync_connection
             if sync_conn is None:
                 raise InvalidInput("conn is not connected", hint="async with engine.connect() as …")

@@ -135,6 +135,7 @@ def _session(job: Job, attempt: AttemptTransactions, session: Session) -> Iterat
 
 
 def _enter(attempt: AttemptTransactions, conn: AlchemyConnection, block: UserTransaction) -> None:
+    conn.flush()
     with attempt.committing(conn, block.how):
         conn.run(block.last())
 
