@@ -111,8 +111,10 @@ LANGUAGE sql IMMUTABLE AS $$
                                                      * of_limit.rate_jobs / of_limit.rate_seconds)) END::bigint
 $$;
 
--- Locks these keys for the transaction, in their order, and returns those that it could lock. The first call of a transaction
+-- Locks these keys, which are sorted, for the transaction, and returns those that it has locked. The first call of a transaction
 -- waits for other claims, but not long. A later call hardly waits, because two claims could wait for each other.
+-- repair_limits deletes the rows of idle keys, so a row that an earlier statement has seen may be gone: only a row that this call has
+-- inserted or locked counts. DO UPDATE does one of the two for each key, even though its condition never allows the change.
 CREATE OR REPLACE FUNCTION faultline.lock_limit_keys(keys text[]) RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -123,10 +125,12 @@ DECLARE
 BEGIN
     BEGIN
         ignored := set_config('lock_timeout', CASE WHEN is_first THEN '50ms' ELSE '1ms' END, true);
-        INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k
-        WHERE NOT EXISTS (SELECT FROM faultline.limit_states AS s WHERE s.limit_key = k) ORDER BY k ON CONFLICT DO NOTHING;
         IF is_first THEN
-            PERFORM FROM faultline.limit_states AS s WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key FOR NO KEY UPDATE;
+            INSERT INTO faultline.limit_states AS s (limit_key) SELECT k FROM unnest(keys) AS k
+            ON CONFLICT (limit_key) DO UPDATE SET is_awaited = s.is_awaited WHERE false;
+        ELSE
+            INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k
+            WHERE NOT EXISTS (SELECT FROM faultline.limit_states AS s WHERE s.limit_key = k) ON CONFLICT DO NOTHING;
         END IF;
         ignored := set_config('lock_timeout', former, true);
         IF is_first THEN

@@ -21,8 +21,8 @@ PLACE_MUTANTS = (
         "a claim counts the places of a limit without locking its key",
         EXPLORER,
         (
-            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key FOR NO KEY UPDATE;",
-            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key;",
+            "ON CONFLICT (limit_key) DO UPDATE SET is_awaited = s.is_awaited WHERE false;",
+            "ON CONFLICT DO NOTHING;",
         ),
         path=PLACES,
     ),
