@@ -87,3 +87,38 @@ def test_a_claim_whose_second_key_is_deleted_while_it_waits_for_its_first_locks_
     assert second.is_blocked()  # both jobs are of one customer
     first.commit()
     assert second.result() == []
+
+
+HOLDABLE = """
+    CREATE OR REPLACE FUNCTION faultline.parked_for() RETURNS interval LANGUAGE plpgsql AS $$
+    BEGIN
+        IF current_setting('test.holds', true) = 'on' THEN
+            PERFORM pg_advisory_xact_lock(1);
+        END IF;
+        RETURN interval '8766000 hours';
+    END $$
+"""
+
+
+def test_the_repair_keeps_the_line_of_a_job_that_waits_again_since_it_looked(
+    conn: Conn, connect: Connect
+) -> None:
+    """The repair is held after it has read the job as due, and before it locks a row."""
+    run(conn, limits.set_limit("task:charge", max_running=0))
+    [queued] = run(conn, enqueue())
+    assert run(conn, claim_as("w")) == []
+    operator, holder, repair = Actor(connect), Actor(connect), Actor(connect)
+    operator.begin("REPEATABLE READ")
+    operator.run(protocol.cancel(queued.job_id))
+    operator.commit()
+    operator.run(protocol.retry(queued.job_id))  # due, and its row of waiting_jobs is stale
+    conn.execute(HOLDABLE)
+    holder.run("SELECT pg_advisory_lock(1)")
+    repair.run("SELECT set_config('test.holds', 'on', false)")
+    repair.start(REPAIR)
+    assert repair.is_blocked()
+    assert run(conn, claim_as("w")) == []  # the job waits again
+    holder.run("SELECT pg_advisory_unlock(1)")
+    repair.result()
+    run(conn, limits.set_limit("task:charge", max_running=1))
+    assert [claim.job_id for claim in run(conn, claim_as("w"))] == [queued.job_id]

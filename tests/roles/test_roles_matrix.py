@@ -131,6 +131,8 @@ INTERNAL = {
         "fill_limit",
         "bring_starts_forward",
         "waiting_lines",
+        *("free_idle_places", "forget_waits", "resume_lost", "parked_page", "parked_after"),
+        *("resume_lines", "forget_keys"),
     ),
     "checked_job_count",
     *("enqueued_under_keys", "insert_jobs", "start_of", "expiry_of"),

@@ -105,6 +105,7 @@ def functions_sql() -> str:
         "claiming.sql",
         "places.sql",
         "limits.sql",
+        "limit_repair.sql",
         "snooze.sql",
         "progress.sql",
         "handler_transactions.sql",

@@ -119,7 +119,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
     faultline.fail_expired(integer),
-    faultline.repair_limits(integer),
+    faultline.repair_limits(integer, jsonb),
     faultline.clock_setback(),
     faultline.reschedule_stranded(jsonb, integer),
     faultline.end_lapsed_holders(interval, integer),

@@ -1,4 +1,4 @@
--- Limits: declaring, changing and removing them, and the repair of their places and lines. places.sql applies them.
+-- Limits: declaring, changing and removing them. places.sql applies them, limit_repair.sql repairs their places and lines.
 
 -- ── Changes ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -84,8 +84,8 @@ DECLARE
 BEGIN
     FOR line IN
         SELECT w.limit_key, l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = w.limit_key) AS room
-        FROM faultline.waiting_lines(limit_name) AS w (limit_key) LEFT JOIN faultline.limits AS l ON l.name = limit_name
-        LIMIT 10000
+        FROM faultline.waiting_lines(limit_name, NULL, 10000) AS w (limit_key)
+        LEFT JOIN faultline.limits AS l ON l.name = limit_name
     LOOP
         IF coalesce(line.room, 1000) > 0 THEN
             PERFORM faultline.unpark(line.limit_key, coalesce(line.room, 1000)::integer);
@@ -93,11 +93,12 @@ BEGIN
     END LOOP;
 END $$;
 
--- The keys that jobs wait for, of one limit or of all: one index entry is read for each.
-CREATE OR REPLACE FUNCTION faultline.waiting_lines(limit_name text DEFAULT NULL) RETURNS SETOF text
+-- The keys that jobs wait for, of one limit or of all, after this one: one index entry is read for each.
+CREATE OR REPLACE FUNCTION faultline.waiting_lines(limit_name text, after text, max_keys integer) RETURNS SETOF text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
     WITH RECURSIVE line (limit_key) AS (
-        (SELECT w.limit_key FROM faultline.waiting_jobs AS w WHERE w.limit_key >= coalesce(limit_name, '')
+        (SELECT w.limit_key FROM faultline.waiting_jobs AS w
+         WHERE w.limit_key >= coalesce(limit_name, '') AND w.limit_key > coalesce(after, '')
          ORDER BY w.limit_key LIMIT 1)
         UNION ALL
         SELECT (SELECT w.limit_key FROM faultline.waiting_jobs AS w WHERE w.limit_key > l.limit_key
@@ -106,6 +107,7 @@ LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = o
         WHERE l.limit_key IS NOT NULL AND (limit_name IS NULL OR starts_with(l.limit_key, limit_name)))
     SELECT l.limit_key FROM line AS l
     WHERE l.limit_key IS NOT NULL AND (limit_name IS NULL OR split_part(l.limit_key, '=', 1) = limit_name)
+    LIMIT max_keys
 $$;
 
 -- Sets a limit for an operator; for a limit of the kind 'key', optionally also a task and the argument that is its key. Code that
@@ -197,56 +199,4 @@ BEGIN
         UPDATE faultline.limits AS l SET declared = wanted.code WHERE l.name = wanted.name;
     END LOOP;
     RETURN QUERY SELECT unnest(changed);
-END $$;
-
--- ── Repair ─────────────────────────────────────────────────────────────────────────────────────────────────────────
-
--- Brings places and lines back to what the jobs say. The leading reconciler calls it every second, so that a lost step of an end of
--- a lease costs seconds and never a job. Safe because it deletes a place only after it has locked the job's row and seen that it
--- does not run, and otherwise only makes waiting jobs due again, which claims judge anew. It waits for no lock.
-CREATE OR REPLACE FUNCTION faultline.repair_limits(max_rows integer DEFAULT 1000)
-RETURNS TABLE (freed integer, resumed integer, forgotten integer)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
-DECLARE
-    idle uuid[];
-    line record;
-BEGIN
-    freed := 0; resumed := 0; forgotten := 0;
-    idle := ARRAY(SELECT p.job_id FROM faultline.places AS p LEFT JOIN faultline.jobs AS j ON j.id = p.job_id
-                  WHERE j.state IS DISTINCT FROM 'running' LIMIT max_rows);
-    IF idle <> '{}' THEN
-        idle := ARRAY(SELECT i FROM unnest(idle) AS i WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.id = i))
-             || ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (idle) AND j.state <> 'running'
-                      ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
-        DELETE FROM faultline.places AS p WHERE p.job_id = ANY (idle);
-        GET DIAGNOSTICS freed = ROW_COUNT;
-    END IF;
-    DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = ANY (ARRAY(
-        SELECT o.job_id FROM faultline.waiting_jobs AS o LEFT JOIN faultline.jobs AS j ON j.id = o.job_id
-        WHERE (j.state = 'queued' AND j.next_run_at = o.due_at + faultline.parked_for()) IS NOT TRUE
-        ORDER BY o.job_id LIMIT max_rows FOR UPDATE OF o SKIP LOCKED));
-    GET DIAGNOSTICS forgotten = ROW_COUNT;
-    PERFORM faultline.bring_starts_forward();
-    FOR line IN
-        SELECT w.limit_key, CASE WHEN l.name IS NULL THEN max_rows ELSE least(
-                   l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = w.limit_key),
-                   faultline.startable(s, l, clock_timestamp()), max_rows) END AS room
-        FROM faultline.waiting_lines() AS w (limit_key)
-        LEFT JOIN faultline.limits AS l ON l.name = split_part(w.limit_key, '=', 1)
-        LEFT JOIN faultline.limit_states AS s ON s.limit_key = w.limit_key
-        LIMIT max_rows
-    LOOP
-        IF line.room > 0 THEN
-            resumed := resumed + faultline.unpark(line.limit_key, line.room::integer);
-        END IF;
-        EXIT WHEN resumed >= max_rows;
-    END LOOP;
-    DELETE FROM faultline.limit_states AS s WHERE s.limit_key = ANY (ARRAY(
-        SELECT o.limit_key FROM faultline.limit_states AS o
-        WHERE o.next_start_at < clock_timestamp() - interval '1 day' AND strpos(o.limit_key, '=') > 0
-          AND NOT EXISTS (SELECT FROM faultline.places AS p WHERE p.limit_key = o.limit_key)
-          AND NOT EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.limit_key = o.limit_key)
-        ORDER BY o.limit_key LIMIT 100 FOR UPDATE SKIP LOCKED));
-    RETURN NEXT;
 END $$;

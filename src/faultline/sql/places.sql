@@ -8,10 +8,20 @@
 -- other jobs nothing. An end of a lease lets the next job of that key into the range again. If that is lost, repair_limits
 -- (limits.sql) does it within a second or two.
 -- Exact at READ COMMITTED, at which workers claim.
+--
+-- Locks are taken in one order: rows of jobs; then limit keys, sorted; then places and waiting_jobs. The lock of a job's row is also
+-- the lock of its row in waiting_jobs: every function that inserts, changes or deletes such a row has locked the job, and judges the
+-- row by a statement that begins after it has the lock. So none waits for a row of waiting_jobs. What does not claim waits for no
+-- limit key either: it skips locked ones.
 
 -- How much later than its due_at a waiting job stands in jobs: 1,000 years, as plain hours.
 CREATE OR REPLACE FUNCTION faultline.parked_for() RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '8766000 hours' $$;
+
+-- Every waiting job stands later than this, 800 years ahead: one that was due for longer than 100 years is treated as due for 100. Of the jobs
+-- that limits have applied to (limited), only waiting ones do: all other delays last 100 years at most.
+CREATE OR REPLACE FUNCTION faultline.parked_after() RETURNS timestamptz
+LANGUAGE sql STABLE AS $$ SELECT statement_timestamp() + faultline.parked_for() - interval '1753200 hours' $$;
 
 -- The limits that apply to a job, with its key under each. The key of a limit of the kind 'key' comes from the payload, so it does not
 -- matter which program enqueued the job.
@@ -206,6 +216,7 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     moment    timestamptz := clock_timestamp();
+    oldest    timestamptz := moment - interval '876600 hours'; -- see parked_after
     full_keys text[] := ARRAY(SELECT DISTINCT w FROM unnest(waits_for) AS w WHERE w = ANY (locked_keys));
     lane      record;
     behind    uuid[];
@@ -226,14 +237,14 @@ BEGIN
         END LOOP;
     END IF;
     INSERT INTO faultline.waiting_jobs AS w (job_id, limit_key, queue, priority, due_at, resume_at)
-    SELECT j.id, g.waits_for, j.queue, j.priority, j.next_run_at,
+    SELECT j.id, g.waits_for, j.queue, j.priority, greatest(j.next_run_at, oldest),
            CASE WHEN g.waits_for <> ALL (locked_keys) THEN moment + interval '100 ms' END
     FROM unnest(job_ids, waits_for) AS g (id, waits_for) JOIN faultline.jobs AS j ON j.id = g.id
     WHERE j.state = 'queued' AND j.next_run_at <= moment
     ON CONFLICT (job_id) DO UPDATE
     SET limit_key = excluded.limit_key, queue = excluded.queue, priority = excluded.priority, due_at = excluded.due_at,
         resume_at = excluded.resume_at;
-    UPDATE faultline.jobs AS j SET next_run_at = j.next_run_at + faultline.parked_for(), limited = true
+    UPDATE faultline.jobs AS j SET next_run_at = greatest(j.next_run_at, oldest) + faultline.parked_for(), limited = true
     WHERE j.id = ANY (job_ids) AND j.state = 'queued' AND j.next_run_at <= moment;
     UPDATE faultline.limit_states AS s SET is_awaited = true
     WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited
@@ -264,8 +275,8 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     chosen uuid[] := ARRAY(
         SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.limit_key = key AND j.state = 'queued'
-        ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+        WHERE w.limit_key = key AND j.state = 'queued' AND j.next_run_at = w.due_at + faultline.parked_for()
+        ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE OF j SKIP LOCKED);
 BEGIN
     IF chosen <> '{}' THEN
         PERFORM faultline.unpark_jobs(chosen);
@@ -273,7 +284,7 @@ BEGIN
     RETURN cardinality(chosen);
 END $$;
 
--- The same for jobs whose rows, in jobs and in waiting_jobs, the caller has locked.
+-- The same for jobs that the caller has locked.
 CREATE OR REPLACE FUNCTION faultline.unpark_jobs(job_ids uuid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -298,7 +309,7 @@ DECLARE
     moment timestamptz := clock_timestamp();
     chosen uuid[] := ARRAY(
         SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.resume_at <= moment ORDER BY w.resume_at LIMIT 500 FOR UPDATE SKIP LOCKED);
+        WHERE w.resume_at <= moment ORDER BY w.resume_at LIMIT 500 FOR UPDATE OF j SKIP LOCKED);
     state  faultline.limit_states;
 BEGIN
     IF chosen <> '{}' THEN
@@ -331,8 +342,7 @@ BEGIN
     SELECT array_agg(g.limit_key ORDER BY g.limit_key) INTO freed FROM gone AS g;
     IF current_setting('transaction_isolation') = 'read committed' THEN
         IF OLD.state = 'queued' THEN
-            DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = (
-                SELECT o.job_id FROM faultline.waiting_jobs AS o WHERE o.job_id = NEW.id FOR UPDATE SKIP LOCKED);
+            DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = NEW.id;
         END IF;
         FOREACH key IN ARRAY coalesce(freed, '{}') LOOP
             PERFORM faultline.unpark(key, 1);

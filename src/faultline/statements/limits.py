@@ -30,11 +30,12 @@ class LimitUse:
 
 @dataclass(frozen=True, slots=True)
 class LimitRepair:
-    """What `faultline.repair_limits` did."""
+    """What `faultline.repair_limits` did, and where the next call continues."""
 
     freed: int
     resumed: int
     forgotten: int
+    next: dict[str, Any]  # empty: at the beginning
 
 
 def declare(
@@ -69,10 +70,11 @@ def reset(name: str) -> Statement[str]:
     return Statement("SELECT faultline.reset_limit(%s)", (name,), lambda rows: str(rows[0][0]))
 
 
-def repair(max_rows: int) -> Statement[LimitRepair]:
+def repair(max_rows: int, after: Mapping[str, Any]) -> Statement[LimitRepair]:
+    """Repair one page; `after` is the `next` of the last repair."""
     return Statement(
-        "SELECT freed, resumed, forgotten FROM faultline.repair_limits(%s)",
-        (max_rows,),
+        "SELECT freed, resumed, forgotten, next FROM faultline.repair_limits(%s, %s::jsonb)",
+        (max_rows, orjson.dumps(after).decode()),
         lambda rows: LimitRepair(*rows[0]),
     )
 
