@@ -31,8 +31,10 @@ def enqueue(count: int = 1, **arguments: int) -> Statement[Any]:
 
 
 def limit_customers(conn: Conn, running: int) -> None:
-    bound = {"task": "charge", "argument": "customer"}
-    run(conn, limits.set_limit("key:customer", max_running=running, **bound))
+    bound = limits.set_limit(
+        "key:customer", max_running=running, task="charge", argument="customer"
+    )
+    run(conn, bound)
 
 
 def leave_an_idle_key(conn: Conn) -> None:
@@ -68,8 +70,8 @@ def test_a_claim_whose_second_key_is_deleted_while_it_waits_for_its_first_locks_
     conn: Conn, connect: Connect
 ) -> None:
     leave_an_idle_key(conn)
-    account = {"task": "charge", "argument": "account"}
-    run(conn, limits.set_limit("key:account", max_running=9, **account))
+    account = limits.set_limit("key:account", max_running=9, task="charge", argument="account")
+    run(conn, account)
     wait_for_keys(conn)
     run(conn, enqueue(account=1))
     run(conn, enqueue(account=2))
