@@ -66,14 +66,13 @@ BEGIN
     stale := ARRAY(
         SELECT o.job_id FROM faultline.waiting_jobs AS o LEFT JOIN faultline.jobs AS j ON j.id = o.job_id
         WHERE o.job_id > first AND (last IS NULL OR o.job_id <= last)
-          AND (j.state = 'queued' AND j.next_run_at = o.due_at + faultline.parked_for()) IS NOT TRUE);
+          AND NOT faultline.is_parked(j, o.due_at));
     IF stale <> '{}' THEN
         stale := ARRAY(SELECT i FROM unnest(stale) AS i WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.id = i))
               || ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (stale) ORDER BY j.id FOR NO KEY UPDATE SKIP LOCKED);
         DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = ANY (ARRAY(
             SELECT o.job_id FROM faultline.waiting_jobs AS o LEFT JOIN faultline.jobs AS j ON j.id = o.job_id
-            WHERE o.job_id = ANY (stale)
-              AND (j.state = 'queued' AND j.next_run_at = o.due_at + faultline.parked_for()) IS NOT TRUE));
+            WHERE o.job_id = ANY (stale) AND NOT faultline.is_parked(j, o.due_at)));
         GET DIAGNOSTICS rows = ROW_COUNT;
     END IF;
 END $$;

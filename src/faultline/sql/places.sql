@@ -23,6 +23,13 @@ LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '8766000 hours' $$;
 CREATE OR REPLACE FUNCTION faultline.parked_after() RETURNS timestamptz
 LANGUAGE sql STABLE AS $$ SELECT statement_timestamp() + faultline.parked_for() - interval '1753200 hours' $$;
 
+-- Whether a row of waiting_jobs that was due at this time is of this job. A join with `state = 'queued'` itself may be planned as a
+-- scan of jobs_due, while the planner believes that few jobs are queued; coalesce hides the condition from it.
+CREATE OR REPLACE FUNCTION faultline.is_parked(job faultline.jobs, due_at timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(job.state = 'queued' AND job.next_run_at = due_at + faultline.parked_for(), false)
+$$;
+
 -- The limits that apply to a job, with its key under each. The key of a limit of the kind 'key' comes from the payload, so it does not
 -- matter which program enqueued the job.
 CREATE OR REPLACE FUNCTION faultline.limits_of(job faultline.jobs) RETURNS TABLE (limit_key text, name text, max_running integer)
@@ -222,14 +229,19 @@ DECLARE
     behind    uuid[];
 BEGIN
     IF cardinality(job_ids) >= cardinality(admitted) AND full_keys <> '{}' THEN
-        FOR lane IN SELECT DISTINCT j.queue, j.priority FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) LIMIT 4 LOOP
+        FOR lane IN SELECT j.queue, j.priority, min(j.next_run_at) AS since FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
+                    GROUP BY j.queue, j.priority LIMIT 4 LOOP
             behind := ARRAY(
-                SELECT d.id FROM (SELECT j.id FROM faultline.jobs AS j
-                                  WHERE j.state = 'queued' AND j.queue = lane.queue AND j.priority = lane.priority
-                                    AND j.next_run_at <= statement_timestamp() AND j.id <> ALL (job_ids || admitted)
-                                    AND EXISTS (SELECT FROM faultline.limits_of(j) AS a WHERE a.limit_key = ANY (full_keys))
-                                  ORDER BY j.next_run_at, j.id LIMIT 200) AS c
-                JOIN faultline.jobs AS d ON d.id = c.id FOR UPDATE OF d SKIP LOCKED);
+                SELECT d.id FROM (SELECT c.id, c.next_run_at
+                                  FROM (SELECT j.* FROM faultline.jobs AS j
+                                        WHERE j.state = 'queued' AND j.queue = lane.queue AND j.priority = lane.priority
+                                          AND j.next_run_at BETWEEN lane.since AND statement_timestamp()
+                                        ORDER BY j.next_run_at, j.id LIMIT 500) AS c -- jobs without limits may be a million
+                                  WHERE c.id <> ALL (job_ids || admitted)
+                                    AND EXISTS (SELECT FROM faultline.limits_of(c::faultline.jobs) AS a
+                                                WHERE a.limit_key = ANY (full_keys))
+                                  ORDER BY c.next_run_at, c.id LIMIT 200) AS b
+                JOIN faultline.jobs AS d ON d.id = b.id FOR UPDATE OF d SKIP LOCKED);
             waits_for := waits_for || ARRAY(
                 SELECT (SELECT min(a.limit_key) FROM faultline.limits_of(j) AS a WHERE a.limit_key = ANY (full_keys))
                 FROM unnest(behind) WITH ORDINALITY AS b (id, ordinal) JOIN faultline.jobs AS j ON j.id = b.id ORDER BY b.ordinal);
@@ -240,12 +252,12 @@ BEGIN
     SELECT j.id, g.waits_for, j.queue, j.priority, greatest(j.next_run_at, oldest),
            CASE WHEN g.waits_for <> ALL (locked_keys) THEN moment + interval '100 ms' END
     FROM unnest(job_ids, waits_for) AS g (id, waits_for) JOIN faultline.jobs AS j ON j.id = g.id
-    WHERE j.state = 'queued' AND j.next_run_at <= moment
+    WHERE j.id = ANY (job_ids) AND coalesce(j.state = 'queued' AND j.next_run_at <= moment, false)
     ON CONFLICT (job_id) DO UPDATE
     SET limit_key = excluded.limit_key, queue = excluded.queue, priority = excluded.priority, due_at = excluded.due_at,
         resume_at = excluded.resume_at;
     UPDATE faultline.jobs AS j SET next_run_at = greatest(j.next_run_at, oldest) + faultline.parked_for(), limited = true
-    WHERE j.id = ANY (job_ids) AND j.state = 'queued' AND j.next_run_at <= moment;
+    WHERE j.id = ANY (job_ids) AND coalesce(j.state = 'queued' AND j.next_run_at <= moment, false);
     UPDATE faultline.limit_states AS s SET is_awaited = true
     WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited
       AND EXISTS (SELECT FROM faultline.limits AS l WHERE l.name = split_part(s.limit_key, '=', 1) AND l.rate_jobs IS NOT NULL);
@@ -275,7 +287,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     chosen uuid[] := ARRAY(
         SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.limit_key = key AND j.state = 'queued' AND j.next_run_at = w.due_at + faultline.parked_for()
+        WHERE w.limit_key = key AND faultline.is_parked(j, w.due_at)
         ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE OF j SKIP LOCKED);
 BEGIN
     IF chosen <> '{}' THEN
@@ -294,8 +306,7 @@ BEGIN
     moved AS (
         -- It was due, so a later time means that the clock was set back since.
         UPDATE faultline.jobs AS j SET next_run_at = least(g.due_at, clock_timestamp()) FROM gone AS g
-        WHERE j.id = g.job_id AND j.id = ANY (job_ids) AND j.state = 'queued'
-          AND j.next_run_at = g.due_at + faultline.parked_for()
+        WHERE j.id = g.job_id AND j.id = ANY (job_ids) AND faultline.is_parked(j, g.due_at)
         RETURNING j.queue)
     SELECT count(faultline.wake('@0 ' || q.queue)) INTO woken FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q;
 END $$;

@@ -38,7 +38,7 @@ def add_limit_changes(execution: ProgramExecution, *running: int) -> None:
 
 
 def set_keyed_limit(execution: ProgramExecution, running: int) -> None:
-    """A limit whose key has not been used for long, so that the repair deletes its row."""
+    """A limit whose key is idle, so that the repair deletes its row."""
     setup = execution.database.setup
     limit = limits.set_limit(KEYED_LIMIT, max_running=running, task="explored", argument="parts")
     run(setup, limit)
