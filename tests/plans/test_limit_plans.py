@@ -1,4 +1,4 @@
-"""How much claims and ends of jobs under limits read, by the counters of the server."""
+"""How much claims and ends of jobs under limits read, by the counters."""
 
 from __future__ import annotations
 

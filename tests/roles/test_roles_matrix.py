@@ -98,6 +98,7 @@ ALLOWED: dict[str, set[str]] = {
     "count_queued": {WORKER, *LOOKERS},
     "estimated_jobs": {WORKER, *LOOKERS},
     "parked_for": {WORKER, *LOOKERS},
+    "heads_of": LOOKERS,
 }
 # Parts of the other functions, which run as the owner. No role may call them.
 INTERNAL = {
@@ -122,6 +123,7 @@ INTERNAL = {
         "rates_of",
         "settle_starts",
     ),
+    *("room_of", "lock_first"),
     *("park", "unpark", "unpark_jobs", "wake_later", "resume_waiting", "free_places"),
     *(
         "lock_limits",

@@ -58,6 +58,8 @@ GRANT EXECUTE ON FUNCTION
     faultline.parked_for()
     TO faultline_worker, faultline_inspector, faultline_operator;
 
+GRANT EXECUTE ON FUNCTION faultline.heads_of(text) TO faultline_inspector, faultline_operator;
+
 -- PostgreSQL checks the limit of a result with the rights of the account that inserts into the ledger, which may be any.
 GRANT EXECUTE ON FUNCTION faultline.json_text_bound(jsonb) TO PUBLIC;
 

@@ -146,9 +146,8 @@ DECLARE
 BEGIN
     rows := 0;
     FOR line IN
-        SELECT w.limit_key, CASE WHEN l.name IS NULL THEN max_jobs ELSE least(
-                   l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = w.limit_key),
-                   faultline.startable(s, l, clock_timestamp()), max_jobs) END AS room
+        SELECT w.limit_key, CASE WHEN l.name IS NULL THEN max_jobs
+                                 ELSE least(faultline.room_of(w.limit_key, s, l, clock_timestamp()), max_jobs) END AS room
         FROM faultline.waiting_lines(NULL, after, page_size) AS w (limit_key)
         LEFT JOIN faultline.limits AS l ON l.name = split_part(w.limit_key, '=', 1)
         LEFT JOIN faultline.limit_states AS s ON s.limit_key = w.limit_key

@@ -83,12 +83,14 @@ DECLARE
     line record;
 BEGIN
     FOR line IN
-        SELECT w.limit_key, l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = w.limit_key) AS room
+        SELECT w.limit_key, CASE WHEN l.name IS NULL THEN 1000
+                                 ELSE faultline.room_of(w.limit_key, s, l, clock_timestamp()) END AS room
         FROM faultline.waiting_lines(limit_name, NULL, 10000) AS w (limit_key)
         LEFT JOIN faultline.limits AS l ON l.name = limit_name
+        LEFT JOIN faultline.limit_states AS s ON s.limit_key = w.limit_key
     LOOP
-        IF coalesce(line.room, 1000) > 0 THEN
-            PERFORM faultline.unpark(line.limit_key, coalesce(line.room, 1000)::integer);
+        IF line.room > 0 THEN
+            PERFORM faultline.unpark(line.limit_key, line.room::integer);
         END IF;
     END LOOP;
 END $$;

@@ -78,8 +78,7 @@ BEGIN
     moment := clock_timestamp();
     room := ARRAY(
         SELECT CASE WHEN k.key <> ALL (locked_keys) THEN -1
-                    ELSE greatest(0, least(l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = k.key),
-                                           faultline.startable(s, l, moment), 1000000)) END
+                    ELSE faultline.room_of(k.key, s, l, moment) END
         FROM unnest(keys) WITH ORDINALITY AS k (key, ordinal)
         JOIN faultline.limits AS l ON l.name = split_part(k.key, '=', 1)
         LEFT JOIN faultline.limit_states AS s ON s.limit_key = k.key
@@ -115,6 +114,17 @@ BEGIN
     END LOOP;
     PERFORM faultline.wake_later(locked_keys, moment);
     RETURN admitted;
+END $$;
+
+-- How many more jobs of a key may start now, by its places and its rate. Exact in a statement that begins after the key was locked.
+CREATE OR REPLACE FUNCTION faultline.room_of(
+    key text, state faultline.limit_states, of_limit faultline.limits, moment timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN greatest(0, least(
+        of_limit.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = key),
+        faultline.startable(state, of_limit, moment), 1000000));
 END $$;
 
 -- How many jobs may start at once under the rate of this limit; null without a rate.
@@ -259,41 +269,97 @@ BEGIN
     UPDATE faultline.jobs AS j SET next_run_at = greatest(j.next_run_at, oldest) + faultline.parked_for(), limited = true
     WHERE j.id = ANY (job_ids) AND coalesce(j.state = 'queued' AND j.next_run_at <= moment, false);
     UPDATE faultline.limit_states AS s SET is_awaited = true
-    WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited
-      AND EXISTS (SELECT FROM faultline.limits AS l WHERE l.name = split_part(s.limit_key, '=', 1) AND l.rate_jobs IS NOT NULL);
+    FROM faultline.limits AS l
+    WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited AND l.name = split_part(s.limit_key, '=', 1)
+      AND l.rate_jobs IS NOT NULL -- if its places are full, the jobs wait for the end of one
+      AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = s.limit_key));
     IF cardinality(full_keys) < (SELECT count(DISTINCT w) FROM unnest(waits_for) AS w) THEN
         PERFORM faultline.wake('@0.1 ' || q.queue)
         FROM (SELECT DISTINCT j.queue FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)) AS q;
     END IF;
 END $$;
 
--- Tells the workers when the next job of each of these keys may start under its rate. (listener.py reads '@seconds queue'.)
+-- Tells the workers when the next job of each of these keys may start under its rate. (listener.py reads '@seconds queue'.) Of a key
+-- whose places are full, the end of a job tells them.
 CREATE OR REPLACE FUNCTION faultline.wake_later(keys text[], moment timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     PERFORM faultline.wake(format('@%s %s', ceil(extract(epoch FROM greatest(s.next_start_at, moment) - moment) * 1000) / 1000,
                                   w.queue))
     FROM faultline.limit_states AS s
-    CROSS JOIN LATERAL (SELECT n.queue FROM faultline.waiting_jobs AS n WHERE n.limit_key = s.limit_key
-                        ORDER BY n.limit_key, n.priority, n.due_at, n.job_id LIMIT 1) AS w
-    WHERE s.limit_key = ANY (keys) AND s.is_awaited AND s.next_start_at < moment + interval '10 seconds';
+    JOIN faultline.limits AS l ON l.name = split_part(s.limit_key, '=', 1)
+    CROSS JOIN LATERAL faultline.heads_of(s.limit_key) AS w
+    WHERE s.limit_key = ANY (keys) AND s.is_awaited AND s.next_start_at < moment + interval '10 seconds'
+      AND faultline.room_of(s.limit_key, s, l, greatest(s.next_start_at, moment)) > 0;
 END $$;
 
+-- The first waiting job of a key in each queue that is not paused, in the order of the line: one index entry is read for each queue.
+-- `is_served`: a live worker has registered for the queue, or the line has no other. (A client that claims by SQL alone has not.)
+CREATE OR REPLACE FUNCTION faultline.heads_of(key text)
+RETURNS TABLE (queue text, priority smallint, due_at timestamptz, is_served boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE head (queue, priority, due_at, job_id) AS (
+        (SELECT w.queue, w.priority, w.due_at, w.job_id FROM faultline.waiting_jobs AS w WHERE w.limit_key = key
+         ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM head AS h CROSS JOIN LATERAL (
+            SELECT w.queue, w.priority, w.due_at, w.job_id FROM faultline.waiting_jobs AS w
+            WHERE w.limit_key = key AND w.queue > h.queue
+            ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT 1) AS n)
+    SELECT h.queue, h.priority, h.due_at,
+           (SELECT count(*) FROM head) = 1 OR EXISTS (
+               SELECT FROM faultline.workers AS w
+               WHERE w.lost_at IS NULL AND w.drain_requested_at IS NULL AND h.queue = ANY (w.queues))
+    FROM (SELECT * FROM head LIMIT 1000) AS h
+    WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = h.queue)
+    ORDER BY h.priority, h.due_at, h.job_id
+$$;
+
 -- Makes waiting jobs of this key due again, at their former time, and wakes their workers: the first ones by priority and time. It
--- waits for no lock. A claim then decides anew whether they may start, so one too many is harmless.
+-- waits for no lock. A claim then decides anew whether they may start, so one too many is harmless. One too few is not: a job that
+-- no worker claims would keep the place free. So jobs of paused queues are passed over, and jobs of queues without a registered
+-- worker do not count.
 CREATE OR REPLACE FUNCTION faultline.unpark(key text, max_jobs integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    chosen uuid[] := ARRAY(
-        SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.limit_key = key AND faultline.is_parked(j, w.due_at)
-        ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE OF j SKIP LOCKED);
+    served   text[];
+    unserved text[];
+    chosen   uuid[];
 BEGIN
+    SELECT array_agg(h.queue ORDER BY h.priority, h.due_at) FILTER (WHERE h.is_served),
+           array_agg(h.queue ORDER BY h.priority, h.due_at) FILTER (WHERE NOT h.is_served)
+    INTO served, unserved FROM faultline.heads_of(key) AS h;
+    chosen := faultline.lock_first(key, coalesce(served, '{}'), max_jobs);
+    IF unserved IS NOT NULL THEN
+        chosen := chosen || faultline.lock_first(key, unserved, max_jobs);
+    END IF;
     IF chosen <> '{}' THEN
         PERFORM faultline.unpark_jobs(chosen);
     END IF;
     RETURN cardinality(chosen);
+END $$;
+
+-- Locks the first waiting jobs of a key in these queues, by priority and time; those that are locked are skipped. The queues are in
+-- the order of their first jobs, so the first job of all is in the first queue that has one which is not locked.
+CREATE OR REPLACE FUNCTION faultline.lock_first(key text, queues text[], max_jobs integer) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    candidates uuid[] := '{}';
+BEGIN
+    FOR place IN 1..cardinality(queues) LOOP
+        candidates := candidates || ARRAY(
+            SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
+            WHERE w.limit_key = key AND w.queue = queues[place] AND faultline.is_parked(j, w.due_at)
+            ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE OF j SKIP LOCKED);
+        EXIT WHEN max_jobs = 1 AND candidates <> '{}';
+    END LOOP;
+    IF cardinality(candidates) > max_jobs THEN
+        candidates := ARRAY(SELECT w.job_id FROM faultline.waiting_jobs AS w WHERE w.job_id = ANY (candidates)
+                            ORDER BY w.priority, w.due_at, w.job_id LIMIT max_jobs);
+    END IF;
+    RETURN candidates;
 END $$;
 
 -- The same for jobs that the caller has locked.
@@ -322,15 +388,19 @@ DECLARE
         SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
         WHERE w.resume_at <= moment ORDER BY w.resume_at LIMIT 500 FOR UPDATE OF j SKIP LOCKED);
     state  faultline.limit_states;
+    room   integer;
 BEGIN
     IF chosen <> '{}' THEN
         PERFORM faultline.unpark_jobs(chosen);
     END IF;
     FOR state IN SELECT s.* FROM faultline.limit_states AS s WHERE s.is_awaited AND s.next_start_at <= moment
                  ORDER BY s.next_start_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
-        IF faultline.unpark(state.limit_key, coalesce((
-               SELECT faultline.startable(state, l, moment) FROM faultline.limits AS l
-               WHERE l.name = split_part(state.limit_key, '=', 1)), 1000)::integer) = 0 THEN
+        room := coalesce((SELECT faultline.room_of(state.limit_key, state, l, moment) FROM faultline.limits AS l
+                          WHERE l.name = split_part(state.limit_key, '=', 1)), 1000);
+        IF room > 0 THEN
+            room := faultline.unpark(state.limit_key, room);
+        END IF;
+        IF room = 0 THEN -- no job waits, or all places are taken: then the end of a job makes the next one due
             UPDATE faultline.limit_states AS s SET is_awaited = false WHERE s.limit_key = state.limit_key;
         END IF;
     END LOOP;

@@ -169,7 +169,7 @@ CREATE TABLE faultline.limit_arguments (
 CREATE TABLE faultline.limit_states (
     limit_key     text        COLLATE "C" PRIMARY KEY,
     next_start_at timestamptz NOT NULL DEFAULT '-infinity', -- under a rate: from when on the next job may start
-    is_awaited    boolean     NOT NULL DEFAULT false        -- jobs wait until then
+    is_awaited    boolean     NOT NULL DEFAULT false        -- jobs wait until then, and not for a place
 );
 CREATE INDEX limit_states_awaited ON faultline.limit_states (next_start_at) WHERE is_awaited;
 
@@ -193,7 +193,7 @@ CREATE TABLE faultline.waiting_jobs (
     due_at    timestamptz NOT NULL, -- its next_run_at before
     resume_at timestamptz -- it waits only because another claim was deciding about the same key: look again then
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX waiting_jobs_next ON faultline.waiting_jobs (limit_key, priority, due_at, job_id);
+CREATE INDEX waiting_jobs_next ON faultline.waiting_jobs (limit_key, queue, priority, due_at, job_id);
 CREATE INDEX waiting_jobs_resuming ON faultline.waiting_jobs (resume_at) WHERE resume_at IS NOT NULL;
 
 -- Unique jobs (unique.sql): one row per job that was enqueued with `unique`, removed with its job.

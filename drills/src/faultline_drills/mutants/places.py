@@ -70,7 +70,7 @@ PLACE_MUTANTS = (
         "one_more_than_the_limit",
         "one job more than the limit starts",
         _CONCURRENCY,
-        ("greatest(0, least(l.max_running - ", "greatest(0, least(l.max_running + 1 - "),
+        ("        of_limit.max_running - (SELECT", "        of_limit.max_running + 1 - (SELECT"),
         path=PLACES,
     ),
     sql_mutant(
