@@ -99,6 +99,9 @@ ALLOWED: dict[str, set[str]] = {
     "estimated_jobs": {WORKER, *LOOKERS},
     "parked_for": {WORKER, *LOOKERS},
     "heads_of": LOOKERS,
+    "limits_in_use": {WORKER, *LOOKERS},
+    "limit_uses": {WORKER, *LOOKERS},
+    "idle_keys": {WORKER, *LOOKERS},
 }
 # Parts of the other functions, which run as the owner. No role may call them.
 INTERNAL = {
@@ -188,11 +191,15 @@ READABLE: dict[str, dict[str, set[str]]] = {
     "rejections": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "paused_queues": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "deferred_jobs": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
-    "limits": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
-    "limit_arguments": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
-    "limit_states": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
-    "places": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
-    "waiting_jobs": {WORKER: EVERYTHING, INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "limits": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "limit_arguments": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "limit_states": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "places": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
+    "waiting_jobs": {
+        WORKER: {"job_id", "queue", "priority", "due_at"},
+        INSPECTOR: EVERYTHING,
+        OPERATOR: EVERYTHING,
+    },
     "job_progress": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "unique_jobs": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},
     "unique_keys": {INSPECTOR: EVERYTHING, OPERATOR: EVERYTHING},

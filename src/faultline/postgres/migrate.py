@@ -106,6 +106,7 @@ def functions_sql() -> str:
         "places.sql",
         "limits.sql",
         "limit_repair.sql",
+        "limit_counts.sql",
         "snooze.sql",
         "progress.sql",
         "handler_transactions.sql",

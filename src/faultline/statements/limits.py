@@ -81,31 +81,18 @@ def repair(max_rows: int, after: Mapping[str, Any]) -> Statement[LimitRepair]:
 
 # Whether `repair` has anything to look at.
 IN_USE: Statement[bool] = Statement(
-    "SELECT EXISTS (SELECT FROM faultline.limits) OR EXISTS (SELECT FROM faultline.waiting_jobs)",
-    (),
-    lambda rows: bool(rows[0][0]),
+    "SELECT faultline.limits_in_use()", (), lambda rows: bool(rows[0][0])
 )
 
 
 def uses(*, count_up_to: int = 10_000) -> Statement[list[LimitUse]]:
     return Statement(
         """
-        SELECT l.name, l.max_running, l.rate_jobs, l.rate_seconds, l.burst, l.changed_by,
-               l.declared IS NOT NULL, l.changed_at,
-               (SELECT count(*) FROM (
-                    SELECT FROM faultline.places AS p
-                    WHERE p.limit_key = l.name
-                       OR (p.limit_key >= l.name || '=' AND p.limit_key < l.name || '>')
-                    LIMIT %s) AS placed),
-               (SELECT count(*) FROM (
-                    SELECT FROM faultline.waiting_jobs AS w
-                    WHERE w.limit_key = l.name
-                       OR (w.limit_key >= l.name || '=' AND w.limit_key < l.name || '>')
-                    LIMIT %s) AS waiting)
-        FROM faultline.limits AS l
-        ORDER BY l.name
+        SELECT name, max_running, rate_jobs, rate_seconds, burst, changed_by, is_declared, changed_at,
+               running, waiting
+        FROM faultline.limit_uses(%s)
         """,
-        (count_up_to, count_up_to),
+        (count_up_to,),
         _uses,
     )
 
