@@ -133,6 +133,7 @@ INTERNAL = {
         "bind_argument",
         "drop_places",
         "change_limit",
+        "apply_limit",
         "fill_limit",
         "bring_starts_forward",
         "waiting_lines",

@@ -160,8 +160,11 @@ CREATE TABLE faultline.limit_arguments (
     limit_name faultline.limit_name NOT NULL,
     argument   text                 NOT NULL,
     fallback   text,
+    changed_by text                 NOT NULL DEFAULT 'code',
+    declared   jsonb, -- argument and fallback as the application's code declares them
     PRIMARY KEY (task, limit_name),
-    CONSTRAINT texts_are_within_limits CHECK (octet_length(argument) <= 800 AND octet_length(fallback) <= 800)
+    CONSTRAINT texts_are_within_limits CHECK (octet_length(argument) <= 800 AND octet_length(fallback) <= 800),
+    CONSTRAINT argument_is_of_code_or_operator CHECK (changed_by IN ('code', 'operator'))
 );
 
 -- One row per limit key in use: the name of a limit, and for the kind 'key' also the value: 'key:customer=42'. A claim locks the
