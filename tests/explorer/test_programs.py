@@ -52,6 +52,7 @@ REQUIRED_EVENTS = {
     "limit-change": ("commits",),
     "limit-crash": ("commits", "kills"),
     "limit-batch": ("takeovers", "stale_rejections", "commits"),
+    "limit-repair": ("commits", "lock_waits"),
     "any-lost-reply": ("takeovers", "stale_rejections", "commits", "faults"),
 }
 
@@ -65,7 +66,7 @@ def test_each_program_has_required_events() -> None:
     slow_unless(
         PROGRAMS,
         *("takeover", "own-transaction", "heartbeat", "mistaken-for-dead", "reconcilers", "cancel"),
-        *("crash", "lost-reply", "batch", "limit-claims", "limit-change"),
+        *("crash", "lost-reply", "batch", "limit-claims", "limit-change", "limit-repair"),
         *("unique-job", "unique-replace", "unique-retry"),
     ),
 )

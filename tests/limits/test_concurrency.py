@@ -274,7 +274,7 @@ def test_a_change_waits_for_claims_in_progress_and_gives_up_after_two_seconds(
     other = connect()
     other.execute("BEGIN")
     claim_all(other)
-    with refused("FL005"):
+    with refused("55P03"):
         set_limit(conn, "task:charge", 1)
     other.execute("COMMIT")
     set_limit(conn, "task:charge", 1)

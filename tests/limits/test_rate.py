@@ -131,3 +131,43 @@ def test_a_changed_rate_takes_effect_at_once(conn: Connection, again: int) -> No
     assert len(claim_all(conn)) == 1
     set_limit(conn, "task:charge", again)
     assert len(claim_all(conn)) == again - 1  # the job that runs counts
+
+
+def test_a_limit_whose_places_are_full_causes_no_writes_and_no_wake_up(
+    conn: Connection,
+) -> None:
+    """Its rate allows a start, but the end of a job is what its jobs wait for."""
+    set_rate(conn, 100, 1, burst=10, max_running=1)
+    enqueue(conn, [{}] * 5)
+    assert len(claim_all(conn)) == 1
+    assert claim_all(conn) == []
+    let_pass(conn, 60)
+    claim_all(conn)
+    rows_of = "SELECT '{0}' AS relation, xmin::text, ctid::text FROM faultline.{0}"
+    tables = "jobs", "waiting_jobs", "limit_states", "places"
+    versions = " UNION ALL ".join(rows_of.format(table) for table in tables) + " ORDER BY 1, 2, 3"
+    before = rows(conn, versions)
+    heard: list[str] = []
+    conn.add_notify_handler(lambda notice: heard.append(notice.payload))
+    conn.execute("LISTEN faultline")
+    for _ in range(3):
+        assert claim_all(conn) == []
+    assert rows(conn, versions) == before
+    assert heard == []
+
+
+def test_jobs_under_both_limits_all_start_although_places_and_starts_run_out_in_turn(
+    conn: Connection,
+) -> None:
+    set_rate(conn, 1, 3600, burst=1, max_running=2)
+    enqueue(conn, [{}] * 6)
+    running: list[steps.Lease] = []
+    started = 0
+    for _ in range(12):
+        running += (new := claim_all(conn))
+        started += len(new)
+        if len(running) == 2:
+            steps.commit(conn, running.pop(0))
+            assert claim_all(conn) == []  # a place is free, and the rate allows no start
+        let_pass(conn, 3600)
+    assert started == 6

@@ -178,9 +178,9 @@ def test_a_key_with_room_and_waiting_jobs_that_starts_none_is_idle(conn: Connect
     first, *_ = enqueue(conn, [{"customer": 42}] * 3 + [{"customer": 7}] * 2)
     enqueue(conn, [{}] * 2, task="mail")
     claim_all(conn)
-    assert run(conn, limit_keys.idle_keys()) == {}  # full
+    assert run(conn, limit_keys.idle_keys()).by_limit == {}  # full
     conn.execute("DELETE FROM faultline.places WHERE job_id = %s", [first])
-    assert run(conn, limit_keys.idle_keys()) == {"key:customer": 1}
+    assert run(conn, limit_keys.idle_keys()).by_limit == {"key:customer": 1}
     conn.execute(
         "INSERT INTO faultline.limit_states (limit_key, next_start_at) VALUES ('task:slow', %s)",
         ["2999-01-01"],
@@ -189,7 +189,7 @@ def test_a_key_with_room_and_waiting_jobs_that_starts_none_is_idle(conn: Connect
     conn.execute(
         "UPDATE faultline.waiting_jobs SET limit_key = 'task:slow' WHERE queue = 'default'"
     )
-    assert run(conn, limit_keys.idle_keys()) == {}  # the rate allows no start
+    assert run(conn, limit_keys.idle_keys()).by_limit == {}  # the rate allows no start
 
 
 def test_a_key_that_has_just_started_a_job_is_not_idle(conn: Connection) -> None:
@@ -197,6 +197,28 @@ def test_a_key_that_has_just_started_a_job_is_not_idle(conn: Connection) -> None
     enqueue(conn, [{"customer": 42}] * 5)
     first, _ = claim_all(conn)
     conn.execute("DELETE FROM faultline.places WHERE job_id = %s", [first.job_id])
-    assert run(conn, limit_keys.idle_keys()) == {}
+    assert run(conn, limit_keys.idle_keys()).by_limit == {}
     conn.execute("UPDATE faultline.places SET taken_at = taken_at - interval '1 minute'")
-    assert run(conn, limit_keys.idle_keys()) == {"key:customer": 1}
+    assert run(conn, limit_keys.idle_keys()).by_limit == {"key:customer": 1}
+
+
+def test_every_idle_key_is_counted_however_many_keys_are_full(conn: Connection) -> None:
+    limit_customers(conn, 1)
+    enqueue(conn, [{"customer": customer} for customer in "abcde"] * 2)
+    last = claim_all(conn)[-1]
+    conn.execute("UPDATE faultline.places SET taken_at = taken_at - interval '1 minute'")
+    conn.execute("DELETE FROM faultline.places WHERE job_id = %s", [last.job_id])
+    found, after = 0, None
+    for _ in range(3):
+        page = run(conn, limit_keys.idle_keys(after, page_size=2))
+        found, after = found + page.by_limit.get("key:customer", 0), page.last_key
+    assert (found, after) == (1, None)
+
+
+def test_a_key_whose_waiting_jobs_are_all_paused_is_not_idle(conn: Connection) -> None:
+    limit_customers(conn, 1)
+    first, *_ = enqueue(conn, [{"customer": 42}] * 3)
+    claim_all(conn)
+    conn.execute("DELETE FROM faultline.places WHERE job_id = %s", [first])
+    conn.execute("SELECT faultline.pause_queue('default')")
+    assert run(conn, limit_keys.idle_keys()).by_limit == {}

@@ -262,7 +262,9 @@ def explain_error(error: psycopg.Error) -> errors.FaultlineError:
         case "25006":
             hint = "this is a standby, or a session that only reads: connect to the primary"
         case "55P03":
-            hint = "a transaction holds the lock: faultline why JOB names it; then try again"
+            hint = error.diag.message_hint or (
+                "a transaction holds the lock: faultline why JOB names it; then try again"
+            )
         case _:
             hint = "see the server's log; faultline doctor checks the server's settings"
     return errors.DatabaseRefused(f"PostgreSQL refused ({error.sqlstate}): {message}", hint=hint)

@@ -105,6 +105,8 @@ def functions_sql() -> str:
         "claiming.sql",
         "places.sql",
         "limits.sql",
+        "limit_repair.sql",
+        "limit_counts.sql",
         "snooze.sql",
         "progress.sql",
         "handler_transactions.sql",

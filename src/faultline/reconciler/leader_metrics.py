@@ -19,6 +19,7 @@ COUNT_SECONDS = 5.0
 _COUNTING_SHARE = 20  # counting takes at most 1/20 of the time
 _ANSWER_SECONDS = 30.0
 _PAGES = 10  # pages of the log in one count; the rest waits for the next one
+_PAGES_OF_KEYS = 100  # limit keys that jobs wait for, a thousand on each page
 
 
 class LeaderMetrics:
@@ -53,8 +54,17 @@ class LeaderMetrics:
         meter.current.queues(counts)
         uses = await self._session.run(limits.uses())
         waits = any(use.waiting for use in uses)
-        idle = await self._session.run(limit_keys.idle_keys()) if waits else {}
-        meter.current.limits(uses, idle)
+        meter.current.limits(uses, await self._idle_keys() if waits else {})
+
+    async def _idle_keys(self) -> Counter[str]:
+        found, after = Counter[str](), None
+        for _ in range(_PAGES_OF_KEYS):
+            page = await self._session.run(limit_keys.idle_keys(after))
+            found.update(page.by_limit)
+            after = page.last_key
+            if after is None:
+                break
+        return found
 
     async def _count_lost_attempts(self) -> None:
         if self._read_up_to is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements import limits
@@ -18,6 +19,7 @@ class LimitsRepair:
 
     def __init__(self) -> None:
         self._repair_at = 0.0
+        self._after: dict[str, Any] = {}  # where the last page ended
 
     async def look(self, session: ReconnectingSession) -> None:
         began = time.monotonic()
@@ -25,8 +27,9 @@ class LimitsRepair:
             return
         is_full = False
         if await session.run(limits.IN_USE):
-            repaired = await session.run(limits.repair(_MAX_ROWS))
-            is_full = _MAX_ROWS in (repaired.freed, repaired.resumed, repaired.forgotten)
+            repaired = await session.run(limits.repair(_MAX_ROWS, self._after))
+            self._after = repaired.next
+            is_full = bool(repaired.next) or max(repaired.freed, repaired.resumed) >= _MAX_ROWS
         ended = time.monotonic()
         pause = 0.0 if is_full else _REPAIR_SECONDS
         self._repair_at = ended + max(pause, _REPAIRING_SHARE * (ended - began))

@@ -204,5 +204,6 @@ BEGIN
         RETURNING d.job_id, d.due_at)
     UPDATE faultline.jobs AS j SET next_run_at = g.due_at
     FROM removed AS g
-    WHERE j.id = g.job_id AND j.state = 'queued' AND j.next_run_at > g.due_at;
+    WHERE j.id = g.job_id AND j.state = 'queued' AND j.next_run_at > g.due_at
+      AND NOT (j.limited AND j.next_run_at > faultline.parked_after()); -- it was claimed since, and waits in a line (places.sql)
 END $$;

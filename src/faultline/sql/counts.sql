@@ -94,7 +94,7 @@ BEGIN
             ORDER BY j.lease_expires_at LIMIT 10 * exact_up_to::bigint + 1),
         lines AS MATERIALIZED (
             SELECT w.queue, w.due_at FROM faultline.waiting_jobs AS w
-            ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT 10 * exact_up_to::bigint + 1),
+            ORDER BY w.job_id LIMIT 10 * exact_up_to::bigint + 1),
         running AS (SELECT h.queue, count(*) AS jobs, min(h.claimed_at) AS since FROM held AS h GROUP BY h.queue),
         done AS MATERIALIZED (
             SELECT j.queue::text AS queue, count(*) AS jobs FROM faultline.jobs AS j

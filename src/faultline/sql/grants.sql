@@ -32,8 +32,15 @@ GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultlin
     faultline.audit_log, faultline.schedules, faultline.schedule_firings
     TO faultline_inspector, faultline_operator;
 
--- Metrics of the leading reconciler, `faultline why`, and the dashboard show which limits jobs wait for.
+-- `faultline why` and the dashboard show which limits jobs wait for. A limit key has the value of an argument, so workers
+-- do not read them; a cursor of repair_limits or idle_keys names one, where its page ends.
 GRANT SELECT ON faultline.limits, faultline.limit_arguments, faultline.limit_states, faultline.places, faultline.waiting_jobs
+    TO faultline_inspector, faultline_operator;
+GRANT SELECT (job_id, queue, priority, due_at) ON faultline.waiting_jobs TO faultline_worker;
+GRANT EXECUTE ON FUNCTION
+    faultline.limits_in_use(),
+    faultline.limit_uses(integer),
+    faultline.idle_keys(text, integer)
     TO faultline_worker, faultline_inspector, faultline_operator;
 
 -- The columns that recovery, counts and metrics need: no payload, no result, and no text of a handler's error.
@@ -57,6 +64,8 @@ GRANT EXECUTE ON FUNCTION
     faultline.undeclared_schedules(),
     faultline.parked_for()
     TO faultline_worker, faultline_inspector, faultline_operator;
+
+GRANT EXECUTE ON FUNCTION faultline.heads_of(text) TO faultline_inspector, faultline_operator;
 
 -- PostgreSQL checks the limit of a result with the rights of the account that inserts into the ledger, which may be any.
 GRANT EXECUTE ON FUNCTION faultline.json_text_bound(jsonb) TO PUBLIC;
@@ -119,7 +128,7 @@ GRANT EXECUTE ON FUNCTION
 GRANT EXECUTE ON FUNCTION
     faultline.reconcile(integer, text[], uuid[], text[]),
     faultline.fail_expired(integer),
-    faultline.repair_limits(integer),
+    faultline.repair_limits(integer, jsonb),
     faultline.clock_setback(),
     faultline.reschedule_stranded(jsonb, integer),
     faultline.end_lapsed_holders(interval, integer),

@@ -8,10 +8,27 @@
 -- other jobs nothing. An end of a lease lets the next job of that key into the range again. If that is lost, repair_limits
 -- (limits.sql) does it within a second or two.
 -- Exact at READ COMMITTED, at which workers claim.
+--
+-- Locks are taken in one order: rows of jobs; then limit keys, sorted; then places and waiting_jobs. The lock of a job's row is also
+-- the lock of its row in waiting_jobs: every function that inserts, changes or deletes such a row has locked the job, and judges the
+-- row by a statement that begins after it has the lock. So none waits for a row of waiting_jobs. What does not claim waits for no
+-- limit key either: it skips locked ones.
 
 -- How much later than its due_at a waiting job stands in jobs: 1,000 years, as plain hours.
 CREATE OR REPLACE FUNCTION faultline.parked_for() RETURNS interval
 LANGUAGE sql IMMUTABLE PARALLEL SAFE AS $$ SELECT interval '8766000 hours' $$;
+
+-- Every waiting job stands later than this, 800 years ahead: one that was due for longer than 100 years is treated as due for 100. Of the jobs
+-- that limits have applied to (limited), only waiting ones do: all other delays last 100 years at most.
+CREATE OR REPLACE FUNCTION faultline.parked_after() RETURNS timestamptz
+LANGUAGE sql STABLE AS $$ SELECT statement_timestamp() + faultline.parked_for() - interval '1753200 hours' $$;
+
+-- Whether a row of waiting_jobs that was due at this time is of this job. A join with `state = 'queued'` itself may be planned as a
+-- scan of jobs_due, while the planner believes that few jobs are queued; coalesce hides the condition from it.
+CREATE OR REPLACE FUNCTION faultline.is_parked(job faultline.jobs, due_at timestamptz) RETURNS boolean
+LANGUAGE sql STABLE AS $$
+    SELECT coalesce(job.state = 'queued' AND job.next_run_at = due_at + faultline.parked_for(), false)
+$$;
 
 -- The limits that apply to a job, with its key under each. The key of a limit of the kind 'key' comes from the payload, so it does not
 -- matter which program enqueued the job.
@@ -61,8 +78,7 @@ BEGIN
     moment := clock_timestamp();
     room := ARRAY(
         SELECT CASE WHEN k.key <> ALL (locked_keys) THEN -1
-                    ELSE greatest(0, least(l.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = k.key),
-                                           faultline.startable(s, l, moment), 1000000)) END
+                    ELSE faultline.room_of(k.key, s, l, moment) END
         FROM unnest(keys) WITH ORDINALITY AS k (key, ordinal)
         JOIN faultline.limits AS l ON l.name = split_part(k.key, '=', 1)
         LEFT JOIN faultline.limit_states AS s ON s.limit_key = k.key
@@ -100,6 +116,17 @@ BEGIN
     RETURN admitted;
 END $$;
 
+-- How many more jobs of a key may start now, by its places and its rate. Exact in a statement that begins after the key was locked.
+CREATE OR REPLACE FUNCTION faultline.room_of(
+    key text, state faultline.limit_states, of_limit faultline.limits, moment timestamptz)
+RETURNS bigint
+LANGUAGE plpgsql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+BEGIN
+    RETURN greatest(0, least(
+        of_limit.max_running - (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = key),
+        faultline.startable(state, of_limit, moment), 1000000));
+END $$;
+
 -- How many jobs may start at once under the rate of this limit; null without a rate.
 CREATE OR REPLACE FUNCTION faultline.startable(state faultline.limit_states, of_limit faultline.limits, moment timestamptz)
 RETURNS bigint
@@ -111,8 +138,10 @@ LANGUAGE sql IMMUTABLE AS $$
                                                      * of_limit.rate_jobs / of_limit.rate_seconds)) END::bigint
 $$;
 
--- Locks these keys for the transaction, in their order, and returns those that it could lock. The first call of a transaction
+-- Locks these keys, which are sorted, for the transaction, and returns those that it has locked. The first call of a transaction
 -- waits for other claims, but not long. A later call hardly waits, because two claims could wait for each other.
+-- repair_limits deletes the rows of idle keys, so a row that an earlier statement has seen may be gone: only a row that this call has
+-- inserted or locked counts. DO UPDATE does one of the two for each key, even though its condition never allows the change.
 CREATE OR REPLACE FUNCTION faultline.lock_limit_keys(keys text[]) RETURNS text[]
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -123,10 +152,12 @@ DECLARE
 BEGIN
     BEGIN
         ignored := set_config('lock_timeout', CASE WHEN is_first THEN '50ms' ELSE '1ms' END, true);
-        INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k
-        WHERE NOT EXISTS (SELECT FROM faultline.limit_states AS s WHERE s.limit_key = k) ORDER BY k ON CONFLICT DO NOTHING;
         IF is_first THEN
-            PERFORM FROM faultline.limit_states AS s WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key FOR NO KEY UPDATE;
+            INSERT INTO faultline.limit_states AS s (limit_key) SELECT k FROM unnest(keys) AS k
+            ON CONFLICT (limit_key) DO UPDATE SET is_awaited = s.is_awaited WHERE false;
+        ELSE
+            INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k
+            WHERE NOT EXISTS (SELECT FROM faultline.limit_states AS s WHERE s.limit_key = k) ON CONFLICT DO NOTHING;
         END IF;
         ignored := set_config('lock_timeout', former, true);
         IF is_first THEN
@@ -202,19 +233,25 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
     moment    timestamptz := clock_timestamp();
+    oldest    timestamptz := moment - interval '876600 hours'; -- see parked_after
     full_keys text[] := ARRAY(SELECT DISTINCT w FROM unnest(waits_for) AS w WHERE w = ANY (locked_keys));
     lane      record;
     behind    uuid[];
 BEGIN
     IF cardinality(job_ids) >= cardinality(admitted) AND full_keys <> '{}' THEN
-        FOR lane IN SELECT DISTINCT j.queue, j.priority FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) LIMIT 4 LOOP
+        FOR lane IN SELECT j.queue, j.priority, min(j.next_run_at) AS since FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)
+                    GROUP BY j.queue, j.priority LIMIT 4 LOOP
             behind := ARRAY(
-                SELECT d.id FROM (SELECT j.id FROM faultline.jobs AS j
-                                  WHERE j.state = 'queued' AND j.queue = lane.queue AND j.priority = lane.priority
-                                    AND j.next_run_at <= statement_timestamp() AND j.id <> ALL (job_ids || admitted)
-                                    AND EXISTS (SELECT FROM faultline.limits_of(j) AS a WHERE a.limit_key = ANY (full_keys))
-                                  ORDER BY j.next_run_at, j.id LIMIT 200) AS c
-                JOIN faultline.jobs AS d ON d.id = c.id FOR UPDATE OF d SKIP LOCKED);
+                SELECT d.id FROM (SELECT c.id, c.next_run_at
+                                  FROM (SELECT j.* FROM faultline.jobs AS j
+                                        WHERE j.state = 'queued' AND j.queue = lane.queue AND j.priority = lane.priority
+                                          AND j.next_run_at BETWEEN lane.since AND statement_timestamp()
+                                        ORDER BY j.next_run_at, j.id LIMIT 500) AS c -- jobs without limits may be a million
+                                  WHERE c.id <> ALL (job_ids || admitted)
+                                    AND EXISTS (SELECT FROM faultline.limits_of(c::faultline.jobs) AS a
+                                                WHERE a.limit_key = ANY (full_keys))
+                                  ORDER BY c.next_run_at, c.id LIMIT 200) AS b
+                JOIN faultline.jobs AS d ON d.id = b.id FOR UPDATE OF d SKIP LOCKED);
             waits_for := waits_for || ARRAY(
                 SELECT (SELECT min(a.limit_key) FROM faultline.limits_of(j) AS a WHERE a.limit_key = ANY (full_keys))
                 FROM unnest(behind) WITH ORDINALITY AS b (id, ordinal) JOIN faultline.jobs AS j ON j.id = b.id ORDER BY b.ordinal);
@@ -222,54 +259,110 @@ BEGIN
         END LOOP;
     END IF;
     INSERT INTO faultline.waiting_jobs AS w (job_id, limit_key, queue, priority, due_at, resume_at)
-    SELECT j.id, g.waits_for, j.queue, j.priority, j.next_run_at,
+    SELECT j.id, g.waits_for, j.queue, j.priority, greatest(j.next_run_at, oldest),
            CASE WHEN g.waits_for <> ALL (locked_keys) THEN moment + interval '100 ms' END
     FROM unnest(job_ids, waits_for) AS g (id, waits_for) JOIN faultline.jobs AS j ON j.id = g.id
-    WHERE j.state = 'queued' AND j.next_run_at <= moment
+    WHERE j.id = ANY (job_ids) AND coalesce(j.state = 'queued' AND j.next_run_at <= moment, false)
     ON CONFLICT (job_id) DO UPDATE
     SET limit_key = excluded.limit_key, queue = excluded.queue, priority = excluded.priority, due_at = excluded.due_at,
         resume_at = excluded.resume_at;
-    UPDATE faultline.jobs AS j SET next_run_at = j.next_run_at + faultline.parked_for(), limited = true
-    WHERE j.id = ANY (job_ids) AND j.state = 'queued' AND j.next_run_at <= moment;
+    UPDATE faultline.jobs AS j SET next_run_at = greatest(j.next_run_at, oldest) + faultline.parked_for(), limited = true
+    WHERE j.id = ANY (job_ids) AND coalesce(j.state = 'queued' AND j.next_run_at <= moment, false);
     UPDATE faultline.limit_states AS s SET is_awaited = true
-    WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited
-      AND EXISTS (SELECT FROM faultline.limits AS l WHERE l.name = split_part(s.limit_key, '=', 1) AND l.rate_jobs IS NOT NULL);
+    FROM faultline.limits AS l
+    WHERE s.limit_key = ANY (full_keys) AND NOT s.is_awaited AND l.name = split_part(s.limit_key, '=', 1)
+      AND l.rate_jobs IS NOT NULL -- if its places are full, the jobs wait for the end of one
+      AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = s.limit_key));
     IF cardinality(full_keys) < (SELECT count(DISTINCT w) FROM unnest(waits_for) AS w) THEN
         PERFORM faultline.wake('@0.1 ' || q.queue)
         FROM (SELECT DISTINCT j.queue FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)) AS q;
     END IF;
 END $$;
 
--- Tells the workers when the next job of each of these keys may start under its rate. (listener.py reads '@seconds queue'.)
+-- Tells the workers when the next job of each of these keys may start under its rate. (listener.py reads '@seconds queue'.) Of a key
+-- whose places are full, the end of a job tells them.
 CREATE OR REPLACE FUNCTION faultline.wake_later(keys text[], moment timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
     PERFORM faultline.wake(format('@%s %s', ceil(extract(epoch FROM greatest(s.next_start_at, moment) - moment) * 1000) / 1000,
                                   w.queue))
     FROM faultline.limit_states AS s
-    CROSS JOIN LATERAL (SELECT n.queue FROM faultline.waiting_jobs AS n WHERE n.limit_key = s.limit_key
-                        ORDER BY n.limit_key, n.priority, n.due_at, n.job_id LIMIT 1) AS w
-    WHERE s.limit_key = ANY (keys) AND s.is_awaited AND s.next_start_at < moment + interval '10 seconds';
+    JOIN faultline.limits AS l ON l.name = split_part(s.limit_key, '=', 1)
+    CROSS JOIN LATERAL faultline.heads_of(s.limit_key) AS w
+    WHERE s.limit_key = ANY (keys) AND s.is_awaited AND s.next_start_at < moment + interval '10 seconds'
+      AND faultline.room_of(s.limit_key, s, l, greatest(s.next_start_at, moment)) > 0;
 END $$;
 
+-- The first waiting job of a key in each queue that is not paused, in the order of the line: one index entry is read for each queue.
+-- `is_served`: a live worker has registered for the queue, or the line has no other. (A client that claims by SQL alone has not.)
+CREATE OR REPLACE FUNCTION faultline.heads_of(key text)
+RETURNS TABLE (queue text, priority smallint, due_at timestamptz, is_served boolean)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+    WITH RECURSIVE head (queue, priority, due_at, job_id) AS (
+        (SELECT w.queue, w.priority, w.due_at, w.job_id FROM faultline.waiting_jobs AS w WHERE w.limit_key = key
+         ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT 1)
+        UNION ALL
+        SELECT n.* FROM head AS h CROSS JOIN LATERAL (
+            SELECT w.queue, w.priority, w.due_at, w.job_id FROM faultline.waiting_jobs AS w
+            WHERE w.limit_key = key AND w.queue > h.queue
+            ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT 1) AS n)
+    SELECT h.queue, h.priority, h.due_at,
+           (SELECT count(*) FROM head) = 1 OR EXISTS (
+               SELECT FROM faultline.workers AS w
+               WHERE w.lost_at IS NULL AND w.drain_requested_at IS NULL AND h.queue = ANY (w.queues))
+    FROM (SELECT * FROM head LIMIT 1000) AS h
+    WHERE NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = h.queue)
+    ORDER BY h.priority, h.due_at, h.job_id
+$$;
+
 -- Makes waiting jobs of this key due again, at their former time, and wakes their workers: the first ones by priority and time. It
--- waits for no lock. A claim then decides anew whether they may start, so one too many is harmless.
+-- waits for no lock. A claim then decides anew whether they may start, so one too many is harmless. One too few is not: a job that
+-- no worker claims would keep the place free. So jobs of paused queues are passed over, and jobs of queues without a registered
+-- worker do not count.
 CREATE OR REPLACE FUNCTION faultline.unpark(key text, max_jobs integer) RETURNS integer
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
 DECLARE
-    chosen uuid[] := ARRAY(
-        SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.limit_key = key AND j.state = 'queued'
-        ORDER BY w.limit_key, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+    served   text[];
+    unserved text[];
+    chosen   uuid[];
 BEGIN
+    SELECT array_agg(h.queue ORDER BY h.priority, h.due_at) FILTER (WHERE h.is_served),
+           array_agg(h.queue ORDER BY h.priority, h.due_at) FILTER (WHERE NOT h.is_served)
+    INTO served, unserved FROM faultline.heads_of(key) AS h;
+    chosen := faultline.lock_first(key, coalesce(served, '{}'), max_jobs);
+    IF unserved IS NOT NULL THEN
+        chosen := chosen || faultline.lock_first(key, unserved, max_jobs);
+    END IF;
     IF chosen <> '{}' THEN
         PERFORM faultline.unpark_jobs(chosen);
     END IF;
     RETURN cardinality(chosen);
 END $$;
 
--- The same for jobs whose rows, in jobs and in waiting_jobs, the caller has locked.
+-- Locks the first waiting jobs of a key in these queues, by priority and time; those that are locked are skipped. The queues are in
+-- the order of their first jobs, so the first job of all is in the first queue that has one which is not locked.
+CREATE OR REPLACE FUNCTION faultline.lock_first(key text, queues text[], max_jobs integer) RETURNS uuid[]
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off SET jit = off AS $$
+DECLARE
+    candidates uuid[] := '{}';
+BEGIN
+    FOR place IN 1..cardinality(queues) LOOP
+        candidates := candidates || ARRAY(
+            SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
+            WHERE w.limit_key = key AND w.queue = queues[place] AND faultline.is_parked(j, w.due_at)
+            ORDER BY w.limit_key, w.queue, w.priority, w.due_at, w.job_id LIMIT max_jobs FOR UPDATE OF j SKIP LOCKED);
+        EXIT WHEN max_jobs = 1 AND candidates <> '{}';
+    END LOOP;
+    IF cardinality(candidates) > max_jobs THEN
+        candidates := ARRAY(SELECT w.job_id FROM faultline.waiting_jobs AS w WHERE w.job_id = ANY (candidates)
+                            ORDER BY w.priority, w.due_at, w.job_id LIMIT max_jobs);
+    END IF;
+    RETURN candidates;
+END $$;
+
+-- The same for jobs that the caller has locked.
 CREATE OR REPLACE FUNCTION faultline.unpark_jobs(job_ids uuid[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 DECLARE
@@ -279,8 +372,7 @@ BEGIN
     moved AS (
         -- It was due, so a later time means that the clock was set back since.
         UPDATE faultline.jobs AS j SET next_run_at = least(g.due_at, clock_timestamp()) FROM gone AS g
-        WHERE j.id = g.job_id AND j.id = ANY (job_ids) AND j.state = 'queued'
-          AND j.next_run_at = g.due_at + faultline.parked_for()
+        WHERE j.id = g.job_id AND j.id = ANY (job_ids) AND faultline.is_parked(j, g.due_at)
         RETURNING j.queue)
     SELECT count(faultline.wake('@0 ' || q.queue)) INTO woken FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q;
 END $$;
@@ -294,17 +386,21 @@ DECLARE
     moment timestamptz := clock_timestamp();
     chosen uuid[] := ARRAY(
         SELECT w.job_id FROM faultline.waiting_jobs AS w JOIN faultline.jobs AS j ON j.id = w.job_id
-        WHERE w.resume_at <= moment ORDER BY w.resume_at LIMIT 500 FOR UPDATE SKIP LOCKED);
+        WHERE w.resume_at <= moment ORDER BY w.resume_at LIMIT 500 FOR UPDATE OF j SKIP LOCKED);
     state  faultline.limit_states;
+    room   integer;
 BEGIN
     IF chosen <> '{}' THEN
         PERFORM faultline.unpark_jobs(chosen);
     END IF;
     FOR state IN SELECT s.* FROM faultline.limit_states AS s WHERE s.is_awaited AND s.next_start_at <= moment
                  ORDER BY s.next_start_at LIMIT 100 FOR NO KEY UPDATE SKIP LOCKED LOOP
-        IF faultline.unpark(state.limit_key, coalesce((
-               SELECT faultline.startable(state, l, moment) FROM faultline.limits AS l
-               WHERE l.name = split_part(state.limit_key, '=', 1)), 1000)::integer) = 0 THEN
+        room := coalesce((SELECT faultline.room_of(state.limit_key, state, l, moment) FROM faultline.limits AS l
+                          WHERE l.name = split_part(state.limit_key, '=', 1)), 1000);
+        IF room > 0 THEN
+            room := faultline.unpark(state.limit_key, room);
+        END IF;
+        IF room = 0 THEN -- no job waits, or all places are taken: then the end of a job makes the next one due
             UPDATE faultline.limit_states AS s SET is_awaited = false WHERE s.limit_key = state.limit_key;
         END IF;
     END LOOP;
@@ -327,8 +423,7 @@ BEGIN
     SELECT array_agg(g.limit_key ORDER BY g.limit_key) INTO freed FROM gone AS g;
     IF current_setting('transaction_isolation') = 'read committed' THEN
         IF OLD.state = 'queued' THEN
-            DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = (
-                SELECT o.job_id FROM faultline.waiting_jobs AS o WHERE o.job_id = NEW.id FOR UPDATE SKIP LOCKED);
+            DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = NEW.id;
         END IF;
         FOREACH key IN ARRAY coalesce(freed, '{}') LOOP
             PERFORM faultline.unpark(key, 1);

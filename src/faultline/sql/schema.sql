@@ -160,8 +160,11 @@ CREATE TABLE faultline.limit_arguments (
     limit_name faultline.limit_name NOT NULL,
     argument   text                 NOT NULL,
     fallback   text,
+    changed_by text                 NOT NULL DEFAULT 'code',
+    declared   jsonb, -- argument and fallback as the application's code declares them
     PRIMARY KEY (task, limit_name),
-    CONSTRAINT texts_are_within_limits CHECK (octet_length(argument) <= 800 AND octet_length(fallback) <= 800)
+    CONSTRAINT texts_are_within_limits CHECK (octet_length(argument) <= 800 AND octet_length(fallback) <= 800),
+    CONSTRAINT argument_is_of_code_or_operator CHECK (changed_by IN ('code', 'operator'))
 );
 
 -- One row per limit key in use: the name of a limit, and for the kind 'key' also the value: 'key:customer=42'. A claim locks the
@@ -169,7 +172,7 @@ CREATE TABLE faultline.limit_arguments (
 CREATE TABLE faultline.limit_states (
     limit_key     text        COLLATE "C" PRIMARY KEY,
     next_start_at timestamptz NOT NULL DEFAULT '-infinity', -- under a rate: from when on the next job may start
-    is_awaited    boolean     NOT NULL DEFAULT false        -- jobs wait until then
+    is_awaited    boolean     NOT NULL DEFAULT false        -- jobs wait until then, and not for a place
 );
 CREATE INDEX limit_states_awaited ON faultline.limit_states (next_start_at) WHERE is_awaited;
 
@@ -193,7 +196,7 @@ CREATE TABLE faultline.waiting_jobs (
     due_at    timestamptz NOT NULL, -- its next_run_at before
     resume_at timestamptz -- it waits only because another claim was deciding about the same key: look again then
 ) WITH (autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_threshold = 1000);
-CREATE INDEX waiting_jobs_next ON faultline.waiting_jobs (limit_key, priority, due_at, job_id);
+CREATE INDEX waiting_jobs_next ON faultline.waiting_jobs (limit_key, queue, priority, due_at, job_id);
 CREATE INDEX waiting_jobs_resuming ON faultline.waiting_jobs (resume_at) WHERE resume_at IS NOT NULL;
 
 -- Unique jobs (unique.sql): one row per job that was enqueued with `unique`, removed with its job.

@@ -238,7 +238,8 @@ DECLARE
         WHERE j.id = ANY (ARRAY(SELECT m.holder FROM unnest(ids, holders, conflicts) AS m (id, holder, on_conflict)
                                 WHERE m.holder <> m.id AND m.on_conflict <> 'keep'))
           AND j.state = 'queued' AND j.fencing_token = 0);
-    due_queues text[];
+    due_queues  text[];
+    rescheduled uuid[];
 BEGIN
     IF cardinality(waiting) = 0 THEN
         RETURN waiting;
@@ -270,11 +271,14 @@ BEGIN
         UPDATE faultline.jobs AS j
         SET payload = coalesce(r.payload, j.payload),
             next_run_at = CASE WHEN m.holder IS NULL THEN j.next_run_at ELSE m.next_run_at END,
-            expires_at = CASE WHEN m.holder IS NULL THEN j.expires_at ELSE m.expires_at END
+            expires_at = CASE WHEN m.holder IS NULL THEN j.expires_at ELSE m.expires_at END,
+            limited = j.limited AND m.holder IS NULL -- it leaves the line, and its time may be centuries ahead
         FROM unnest(waiting) AS w (id) LEFT JOIN replacing AS r ON r.holder = w.id LEFT JOIN moving AS m ON m.holder = w.id
         WHERE j.id = w.id
-        RETURNING j.queue, m.next_run_at)
-    SELECT array_agg(DISTINCT m.queue) INTO due_queues FROM moved AS m WHERE m.next_run_at <= moment;
+        RETURNING j.id, j.queue, m.next_run_at)
+    SELECT array_agg(DISTINCT m.queue) FILTER (WHERE m.next_run_at <= moment), array_agg(m.id) FILTER (WHERE m.next_run_at IS NOT NULL)
+    INTO due_queues, rescheduled FROM moved AS m;
+    DELETE FROM faultline.waiting_jobs AS w WHERE w.job_id = ANY (rescheduled); -- the caller has locked the jobs (places.sql)
     PERFORM faultline.wake(q.queue) FROM unnest(due_queues) AS q (queue);
     RETURN waiting;
 END $$;

@@ -70,33 +70,21 @@ def bound_arguments(name: str, *, limit: int = 1_000) -> Statement[list[BoundArg
     )
 
 
-def idle_keys(*, most_keys: int = 1_000) -> Statement[dict[str, int]]:
+@dataclass(frozen=True, slots=True)
+class IdleKeys:
+    """Keys of each limit that could start jobs and start none, on one page of keys."""
+
+    by_limit: dict[str, int]
+    last_key: str | None  # of the page; None at the end
+
+
+def idle_keys(after: str | None = None, *, page_size: int = 1_000) -> Statement[IdleKeys]:
     """Keys of each limit that have room and waiting jobs, and started none for 30 s.
 
-    The reconciler makes such jobs due within seconds. One index entry is read for each key that jobs wait
-    for, up to a bound.
+    The reconciler makes such jobs due within seconds.
     """
     return Statement(
-        """
-        WITH RECURSIVE line (limit_key) AS (
-            (SELECT w.limit_key FROM faultline.waiting_jobs AS w ORDER BY w.limit_key LIMIT 1)
-            UNION ALL
-            SELECT (SELECT w.limit_key FROM faultline.waiting_jobs AS w WHERE w.limit_key > n.limit_key
-                    ORDER BY w.limit_key LIMIT 1)
-            FROM line AS n WHERE n.limit_key IS NOT NULL),
-        lines AS (SELECT n.limit_key FROM line AS n WHERE n.limit_key IS NOT NULL LIMIT %s)
-        SELECT l.name::text, count(*)
-        FROM lines AS n JOIN faultline.limits AS l ON l.name = split_part(n.limit_key, '=', 1)
-        LEFT JOIN faultline.limit_states AS s ON s.limit_key = n.limit_key
-        WHERE (l.max_running IS NULL OR l.max_running > (
-                SELECT count(*) FROM (SELECT FROM faultline.places AS p WHERE p.limit_key = n.limit_key
-                                      LIMIT l.max_running) AS placed))
-          AND (l.rate_jobs IS NULL OR s.next_start_at IS NULL
-               OR s.next_start_at < clock_timestamp() - interval '30 s')
-          AND NOT EXISTS (SELECT FROM faultline.places AS p WHERE p.limit_key = n.limit_key
-                          AND p.taken_at > clock_timestamp() - interval '30 s')
-        GROUP BY l.name
-        """,
-        (most_keys,),
-        lambda rows: {str(name): int(number) for name, number in rows},
+        "SELECT idle, last_key FROM faultline.idle_keys(%s, %s)",
+        (after, page_size),
+        lambda rows: IdleKeys(*rows[0]),
     )

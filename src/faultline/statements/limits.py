@@ -30,11 +30,12 @@ class LimitUse:
 
 @dataclass(frozen=True, slots=True)
 class LimitRepair:
-    """What `faultline.repair_limits` did."""
+    """What `faultline.repair_limits` did, and where the next call continues."""
 
     freed: int
     resumed: int
     forgotten: int
+    next: dict[str, Any]  # empty: at the beginning
 
 
 def declare(
@@ -69,41 +70,29 @@ def reset(name: str) -> Statement[str]:
     return Statement("SELECT faultline.reset_limit(%s)", (name,), lambda rows: str(rows[0][0]))
 
 
-def repair(max_rows: int) -> Statement[LimitRepair]:
+def repair(max_rows: int, after: Mapping[str, Any]) -> Statement[LimitRepair]:
+    """Repair one page; `after` is the `next` of the last repair."""
     return Statement(
-        "SELECT freed, resumed, forgotten FROM faultline.repair_limits(%s)",
-        (max_rows,),
+        "SELECT freed, resumed, forgotten, next FROM faultline.repair_limits(%s, %s::jsonb)",
+        (max_rows, orjson.dumps(after).decode()),
         lambda rows: LimitRepair(*rows[0]),
     )
 
 
 # Whether `repair` has anything to look at.
 IN_USE: Statement[bool] = Statement(
-    "SELECT EXISTS (SELECT FROM faultline.limits) OR EXISTS (SELECT FROM faultline.waiting_jobs)",
-    (),
-    lambda rows: bool(rows[0][0]),
+    "SELECT faultline.limits_in_use()", (), lambda rows: bool(rows[0][0])
 )
 
 
 def uses(*, count_up_to: int = 10_000) -> Statement[list[LimitUse]]:
     return Statement(
         """
-        SELECT l.name, l.max_running, l.rate_jobs, l.rate_seconds, l.burst, l.changed_by,
-               l.declared IS NOT NULL, l.changed_at,
-               (SELECT count(*) FROM (
-                    SELECT FROM faultline.places AS p
-                    WHERE p.limit_key = l.name
-                       OR (p.limit_key >= l.name || '=' AND p.limit_key < l.name || '>')
-                    LIMIT %s) AS placed),
-               (SELECT count(*) FROM (
-                    SELECT FROM faultline.waiting_jobs AS w
-                    WHERE w.limit_key = l.name
-                       OR (w.limit_key >= l.name || '=' AND w.limit_key < l.name || '>')
-                    LIMIT %s) AS waiting)
-        FROM faultline.limits AS l
-        ORDER BY l.name
+        SELECT name, max_running, rate_jobs, rate_seconds, burst, changed_by, is_declared, changed_at,
+               running, waiting
+        FROM faultline.limit_uses(%s)
         """,
-        (count_up_to, count_up_to),
+        (count_up_to,),
         _uses,
     )
 

@@ -55,7 +55,8 @@ def wait_of(job_id: UUID) -> Statement[Wait | None]:
         """
         SELECT w.limit_key, split_part(w.limit_key, '=', 1), w.due_at,
             (SELECT count(*) FROM (
-                SELECT FROM faultline.waiting_jobs AS o WHERE o.limit_key = w.limit_key
+                SELECT FROM faultline.heads_of(w.limit_key) AS h
+                JOIN faultline.waiting_jobs AS o ON o.limit_key = w.limit_key AND o.queue = h.queue
                 AND (o.priority, o.due_at, o.job_id) < (w.priority, w.due_at, w.job_id)
                 LIMIT %s) AS before),
             w.resume_at IS NOT NULL, l.max_running, l.rate_jobs, l.rate_seconds, l.burst, l.changed_by,

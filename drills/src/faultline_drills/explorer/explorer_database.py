@@ -18,7 +18,8 @@ _DELETE_ALL = """
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
     DELETE FROM faultline.unique_jobs; DELETE FROM faultline.unique_keys;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
-    DELETE FROM faultline.limits; DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
+    DELETE FROM faultline.limits; DELETE FROM faultline.limit_arguments;
+    DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
     DELETE FROM faultline.waiting_jobs; DELETE FROM drill.limit_changes;
     DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """

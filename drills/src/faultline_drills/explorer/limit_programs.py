@@ -16,6 +16,7 @@ from faultline_drills.explorer.worker_actor import (
 )
 
 LIMIT = "task:explored"
+KEYED_LIMIT = "key:explored"  # all jobs of a program have one key
 
 
 def set_limit(execution: ProgramExecution, running: int) -> None:
@@ -34,6 +35,28 @@ def add_limit_changes(execution: ProgramExecution, *running: int) -> None:
 
     execution.add("limit-operator", act)
     session = execution.session("limit-operator")
+
+
+def set_keyed_limit(execution: ProgramExecution, running: int) -> None:
+    """A limit whose key is idle, so that the repair deletes its row."""
+    setup = execution.database.setup
+    limit = limits.set_limit(KEYED_LIMIT, max_running=running, task="explored", argument="parts")
+    run(setup, limit)
+    setup.execute(
+        "INSERT INTO faultline.limit_states (limit_key) VALUES (%s)", [f"{KEYED_LIMIT}=1"]
+    )
+
+
+def add_limit_repair(execution: ProgramExecution, *, times: int = 2) -> None:
+    """The leading reconciler's repair of limits, each in a transaction that lasts."""
+
+    def act() -> None:
+        for _ in range(times):
+            with session.connection().transaction():
+                run(session.connection(), limits.repair(1000, {}))
+
+    execution.add("limit-repair", act)
+    session = execution.session("limit-repair")
 
 
 @program
@@ -99,3 +122,14 @@ def limit_batch(execution: ProgramExecution) -> None:
     actors.add_clock(execution, only=0)
     WorkerActor(execution, "w2", works(without_writes, rounds=2))
     actors.add_operator(execution, "cancel")
+
+
+@program
+def limit_repair(execution: ProgramExecution) -> None:
+    """The repair deletes the row of an idle key while clients claim jobs of the key."""
+    set_keyed_limit(execution, 1)
+    execution.enqueue(3)
+    add_limit_repair(execution)
+    WorkerActor(execution, "w1", works(in_job_transaction))
+    actors.add_sql_client(execution, "psql")
+    actors.add_sql_client(execution, "psql2")

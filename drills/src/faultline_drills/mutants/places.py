@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from faultline_drills.mutants.mutant import PLACES, SEED, Layer, drill, sql_mutant
 
-_PROGRAMS = ("limit-claims", "limit-takeover", "limit-failures", "limit-change", "limit-crash")
+_PROGRAMS = (
+    "limit-claims",
+    "limit-takeover",
+    "limit-failures",
+    "limit-change",
+    "limit-crash",
+    "limit-repair",
+)
 EXPLORER = Layer(
     "explorer of limits",
     (
         *("explore", "--seed", str(SEED), "--interleavings", "60"),
         *[word for name in _PROGRAMS for word in ("--program", name)],
     ),
+)
+_REPAIR = Layer(
+    "explorer of the repair",
+    ("explore", "--seed", str(SEED), "--interleavings", "60", "--program", "limit-repair"),
 )
 _CONCURRENCY = drill("concurrency_limit")
 _RATE = drill("rate_limit")
@@ -21,8 +32,20 @@ PLACE_MUTANTS = (
         "a claim counts the places of a limit without locking its key",
         EXPLORER,
         (
-            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key FOR NO KEY UPDATE;",
-            "WHERE s.limit_key = ANY (keys) ORDER BY s.limit_key;",
+            "ON CONFLICT (limit_key) DO UPDATE SET is_awaited = s.is_awaited WHERE false;",
+            "ON CONFLICT DO NOTHING;",
+        ),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "limit_key_locked_only_if_it_is_still_there",
+        "a claim whose limit key is deleted while it waits goes on without a lock",
+        _REPAIR,
+        (
+            "INSERT INTO faultline.limit_states AS s (limit_key) SELECT k FROM unnest(keys) AS k\n"
+            "            ON CONFLICT (limit_key) DO UPDATE SET is_awaited = s.is_awaited WHERE false;",
+            "PERFORM FROM faultline.limit_states AS s WHERE s.limit_key = ANY (keys)\n"
+            "            ORDER BY s.limit_key FOR NO KEY UPDATE;",
         ),
         path=PLACES,
     ),
@@ -47,7 +70,7 @@ PLACE_MUTANTS = (
         "one_more_than_the_limit",
         "one job more than the limit starts",
         _CONCURRENCY,
-        ("greatest(0, least(l.max_running - ", "greatest(0, least(l.max_running + 1 - "),
+        ("        of_limit.max_running - (SELECT", "        of_limit.max_running + 1 - (SELECT"),
         path=PLACES,
     ),
     sql_mutant(
