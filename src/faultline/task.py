@@ -44,6 +44,7 @@ from faultline.payload import (
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.unique import Unique, check_unique
 from faultline.user_connections import AnyConnection
+from faultline.wording import with_article
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -86,6 +87,15 @@ class TaskSettings:
         check_max_attempts(self.max_attempts)
         lease_seconds_of("lease", self.lease_seconds)
         seconds_of("timeout", self.timeout_seconds, LONGEST_RETRY_SECONDS)
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidInput(
+                f"retry must be a RetryPolicy, not {with_article(type(self.retry).__name__)}",
+                hint="max_attempts=3 is the number of attempts; retry=RetryPolicy(base_seconds=3) the waits",
+            )
+        if not isinstance(self.process, bool):
+            raise InvalidInput(
+                f"process must be True or False, not {with_article(type(self.process).__name__)}"
+            )
         if self.unique is not None:
             check_unique(self.unique)
 
