@@ -87,3 +87,23 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert "[database_unavailable] cannot connect to PostgreSQL at" in done.stderr
     assert "hunter2" not in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["init", "/proc/1/nothing"], "[system_error] /proc/1/nothing: "),
+        (["init", "/dev/null/shop"], "[system_error] /dev/null/shop: not a directory"),
+        (
+            ["jobs", "export", "-o", "/nowhere/jobs"],
+            "[system_error] /nowhere/jobs: no such file or directory",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_line_and_not_a_traceback(
+    words: Sequence[str], message: str, database_url: str
+) -> None:
+    done = program(*words, url=database_url)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[0]
+    assert "Traceback" not in done.stderr

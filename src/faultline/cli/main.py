@@ -17,7 +17,7 @@ import click
 from faultline import __version__
 from faultline.cli.global_options import leading_options
 from faultline.cli.lazy_group import LazyGroup
-from faultline.cli.usage_errors import is_help, usage_problem
+from faultline.cli.usage_errors import is_help, system_problem, usage_problem
 from faultline.errors import FaultlineError, NoTasks
 from faultline.wording import plain
 
@@ -105,6 +105,9 @@ def main() -> None:
             _abort()
         _print_error(error)
         sys.exit(2 if isinstance(error, NoTasks) else 1)  # 2: a restart would not help
+    except OSError as error:  # a file that cannot be read or written
+        _print_error(system_problem(error))
+        sys.exit(1)
     except Exception as error:
         from faultline.postgres.driver import DriverError
         from faultline.postgres.errors import explain_error
