@@ -11,6 +11,7 @@ from faultline.model import Enqueued, JobSpec
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.tracing import Enqueueing, tracing
+from faultline.wording import with_article
 
 MAX_BATCH = 10_000
 
@@ -47,7 +48,7 @@ def require_job(given: JobSpec) -> JobSpec:
     """Refuse what is not a job to enqueue."""
     if not isinstance(given, JobSpec):
         raise InvalidInput(
-            f"a job to enqueue is what task.job(…) returns, not a {type(given).__name__}",
+            f"a job to enqueue is what task.job(…) returns, not {with_article(type(given).__name__)}",
             hint="app.enqueue_many([charge.job(invoice=42)])",
         )
     return given

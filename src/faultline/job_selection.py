@@ -23,6 +23,7 @@ from faultline.statements.many_jobs import (
     JobSweep,
     ManyAction,
 )
+from faultline.wording import with_article
 
 if TYPE_CHECKING:
     from faultline.app import Faultline
@@ -239,7 +240,7 @@ def _state(state: JobState | str) -> JobState:
 
 def _text(name: str, value: str | None) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a string, not a {type(value).__name__}")
+        raise InvalidInput(f"{name} must be a string, not {with_article(type(value).__name__)}")
     encode_json(value, what=name)  # refuses what PostgreSQL cannot store
     return value
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faultline.errors import InvalidInput
+from faultline.wording import with_article
 
 # The module that Python runs, and its name in processes that multiprocessing has started.
 _MAIN_MODULES = ("__main__", "__mp_main__")
@@ -31,7 +32,7 @@ def check_handler(handler: object) -> None:
         raise _method(getattr(handler, "__qualname__", "the handler"))
     if not inspect.isfunction(handler):
         raise InvalidInput(
-            f"a task is a function, not a {type(handler).__name__}",
+            f"a task is a function, not {with_article(type(handler).__name__)}",
             hint="define it with def or async def, at the top of its module",
         )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):

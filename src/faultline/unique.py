@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from faultline.errors import InvalidInput
+from faultline.wording import with_article
 
 While = Literal["queued", "unfinished"]
 OnConflict = Literal["keep", "replace", "reschedule"]
@@ -89,7 +90,7 @@ class Unique:
 def check_unique(given: Any) -> Unique:
     if not isinstance(given, Unique):
         raise InvalidInput(
-            f"unique must be a faultline.Unique, not a {type(given).__name__}",
+            f"unique must be a faultline.Unique, not {with_article(type(given).__name__)}",
             hint=f"unique=faultline.{_EXAMPLE}",
         )
     return given
@@ -113,7 +114,7 @@ def _window_seconds(given: Any) -> float | None:
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidInput(
-            f"unique: for_ must be seconds or a timedelta, not a {type(given).__name__}",
+            f"unique: for_ must be seconds or a timedelta, not {with_article(type(given).__name__)}",
             hint="for_=timedelta(hours=1)",
         )
     if not SHORTEST_WINDOW_SECONDS <= seconds <= LONGEST_WINDOW_SECONDS:  # NaN too

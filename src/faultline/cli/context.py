@@ -29,6 +29,7 @@ from faultline.statements import audit
 from faultline.statements.audit import Actor
 from faultline.suggestions import did_you_mean
 from faultline.task_imports import import_module
+from faultline.wording import with_article
 
 LOCK_TIMEOUT_SECONDS = 5
 
@@ -140,7 +141,7 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
         raise InvalidInput(f"--app: the module {module_name} has no {name!r}", hint=hint) from None
     if not isinstance(app, Faultline):
         raise InvalidInput(
-            f"--app: {path} is a {type(app).__name__}, not a Faultline",
+            f"--app: {path} is {with_article(type(app).__name__)}, not a Faultline",
             hint="name your Faultline object",
         )
     return app
