@@ -1,7 +1,7 @@
 """Events as records of the logging module, where no event log was opened.
 
-That is so in programs that embed Faultline, for example with `async with app.worker()`: they configure logging
-themselves. The fields of an event are attributes of its record, with the prefix `faultline_`.
+That is so in programs that embed Faultline, for example by `async with app.worker()`: they configure
+logging themselves. The fields of an event are attributes of its record, with the prefix `faultline_`.
 """
 
 from __future__ import annotations
