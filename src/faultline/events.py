@@ -154,6 +154,11 @@ class EventLog:
         return self._logger is not None
 
     @property
+    def is_text(self) -> bool:
+        """Whether it is written for people: on a terminal, or with --log-format console."""
+        return self._logger is not None and not self.is_json
+
+    @property
     def is_verbose(self) -> bool:
         """Whether routine events are written."""
         if self._logger is None:
@@ -213,7 +218,7 @@ def _readable(out: TextIO, *, verbose: bool) -> Any:
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.add_log_level,
             traceback_below,
-            structlog.dev.ConsoleRenderer(colors=is_colored(out)),
+            structlog.dev.ConsoleRenderer(colors=is_colored(out), timestamp_key="at"),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict, Unpack
@@ -158,7 +159,7 @@ class JobSelection:
             if page.ids and not dry_run:
                 sweep.add(self._app.operate(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
-        return ActionReport(matched=matched) if dry_run else sweep.report
+        return replace(sweep.report, matched=matched)
 
     async def _act_async(
         self, action: ManyAction, reason: str | None = None, *, dry_run: bool
@@ -170,7 +171,7 @@ class JobSelection:
             if page.ids and not dry_run:
                 sweep.add(await self._app.operate_async(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
-        return ActionReport(matched=matched) if dry_run else sweep.report
+        return replace(sweep.report, matched=matched)
 
     def _sweep(self, action: ManyAction, reason: str | None, dry_run: bool) -> JobSweep:
         page_size = COUNT_PAGE if dry_run else PAGE_SIZE

@@ -154,7 +154,10 @@ def _configure_structlog() -> None:
         ]
     else:
         colors = is_colored(log.stream) if log.stream is not None else False
-        processors += [traceback_below, structlog.dev.ConsoleRenderer(colors=colors)]
+        processors += [
+            traceback_below,
+            structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="at"),
+        ]
     structlog.configure(
         processors=processors,
         logger_factory=structlog.WriteLoggerFactory(log.stream),

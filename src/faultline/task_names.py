@@ -76,7 +76,7 @@ def default_name(handler: Callable[..., Any]) -> TaskName:
     if module_name in _MAIN_MODULES:
         found = _importable_name(inspect.unwrap(handler))
         if found is None:
-            problem = "workers cannot import a console, a notebook, an archive or a file without module name"
+            problem = "workers cannot import a console, a notebook, an archive, or a file that is no module"
         else:
             module_name = found
     return TaskName(f"{module_name}.{handler.__qualname__}".replace("<locals>.", ""), problem)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from faultline.errors import InvalidInput
+from faultline.suggestions import did_you_mean
 from faultline.wording import with_article
 
 While = Literal["queued", "unfinished"]
@@ -61,11 +61,10 @@ class Unique:
         """The same for one task, whose arguments are `allowed`; refuses other names."""
         for name in self.names:
             if name not in allowed and not takes_any:
-                close = difflib.get_close_matches(name, list(allowed), 1)
                 known = ", ".join(sorted(allowed)) or "none"
                 raise InvalidInput(
                     f"{task}: unique by {name!r}, which is not an argument of the task",
-                    hint=f"did you mean {close[0]}?" if close else f"its arguments are {known}",
+                    hint=did_you_mean(name, allowed) or f"its arguments are {known}",
                 )
         return replace(self, _defaults=defaults)
 
@@ -100,11 +99,10 @@ def _check_word(name: str, given: Any, known: tuple[str, ...]) -> None:
     if isinstance(given, str) and given in known:
         return
     text = str(given)[:80]
-    close = difflib.get_close_matches(text, known, 1)
     words = " or ".join(repr(word) for word in known)
     raise InvalidInput(
         f"unique: {name} must be {words}, not {text!r}",
-        hint=f"did you mean {close[0]!r}?" if close else _EXAMPLE,
+        hint=did_you_mean(text, known) or _EXAMPLE,
     )
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import click
 
 from faultline.errors import FaultlineError
+from faultline.suggestions import did_you_mean_one_of
 
 
 class UsageProblem(FaultlineError):
@@ -15,9 +18,22 @@ class UsageProblem(FaultlineError):
 
 def usage_problem(error: click.ClickException) -> UsageProblem:
     """The error of click with a code, and the command whose help says more."""
-    message = " ".join(error.format_message().split()).removesuffix(".")
+    is_name = isinstance(error, UnknownCommand | click.NoSuchOption)
+    message = error.message if is_name else error.format_message()
+    message = " ".join(message.split()).removesuffix(".")
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
-    return UsageProblem(message[:1].lower() + message[1:], hint=f"{path or 'faultline'} --help")
+    help_command = f"{path or 'faultline'} --help"
+    question = did_you_mean_one_of(getattr(error, "possibilities", None) or ())
+    hint = f"{question} See {help_command}" if question else help_command
+    return UsageProblem(message[:1].lower() + message[1:], hint=hint)
+
+
+class UnknownCommand(click.UsageError):
+    """There is no such command; `possibilities` are those that resemble it."""
+
+    def __init__(self, name: str, possibilities: Sequence[str], ctx: click.Context) -> None:
+        super().__init__(f"No such command {name!r}.", ctx)
+        self.possibilities = possibilities
 
 
 class SystemProblem(FaultlineError):

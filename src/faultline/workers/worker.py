@@ -134,6 +134,7 @@ class Worker:
             wakeup=wakeup,
             hooks=app.hooks,
             job_lines=self._job_lines,
+            tasks=app.tasks,
         )
         self._progress = ProgressReports(make_session(purpose="progress"))
         execution = Execution(
