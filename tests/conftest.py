@@ -277,7 +277,7 @@ def events(monkeypatch: pytest.MonkeyPatch) -> EventTap:
     """Every event that is logged from now on, routine events included."""
     stream = StringIO()
     monkeypatch.setattr(log, "_logger", None)
-    monkeypatch.setattr(log, "is_verbose", False)
+    monkeypatch.setattr(log, "_is_verbose", False)
     log.open(style="json", verbose=True, stream=stream)
     return EventTap(stream)
 

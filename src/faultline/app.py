@@ -42,7 +42,7 @@ from faultline.option_names import names_options
 from faultline.payload import check_queue_name
 from faultline.postgres.answer_limit import LONGEST_ANSWER_SECONDS
 from faultline.postgres.migrate import migrate
-from faultline.postgres.url import url_from_environment
+from faultline.postgres.url import redact, url_from_environment
 from faultline.producer_pools import ProducerPools
 from faultline.result_waiters import ResultWaiters
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
@@ -51,11 +51,13 @@ from faultline.schedules import Schedule
 from faultline.statements import audit, jobs, protocol, queues
 from faultline.statements.queues import QueueCount
 from faultline.statements.statement import Statement
+from faultline.suggestions import did_you_mean
 from faultline.task import Handler, Task, TaskSettings
 from faultline.task_imports import TaskImports
 from faultline.task_names import check_handler, default_name, is_redefinition
 from faultline.unique import Unique
 from faultline.user_connections import AnyConnection, async_connection, sync_connection
+from faultline.wording import count, listing, with_article
 from faultline.worker_methods import WorkerMethods
 
 P = ParamSpec("P")
@@ -63,6 +65,7 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 ENQUEUE_TIMEOUT_SECONDS = 15.0
+_MAX_NAMED_TASKS = 10
 
 
 class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
@@ -96,6 +99,11 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
                 f"enqueue_timeout_seconds must be more than 0 and at most {LONGEST_ANSWER_SECONDS:g},"
                 f" not {enqueue_timeout_seconds:g}"
             )
+        if database_url is not None and not isinstance(database_url, str):
+            raise InvalidInput(
+                f"the database's URL must be a string, not {with_article(type(database_url).__name__)}",
+                hint='Faultline("postgresql://user@host/database")',
+            )
         super().__init__()
         self.prepare_transaction = prepare_transaction
         self._imports = TaskImports(imports)
@@ -108,6 +116,11 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
         self._schedules: dict[str, Schedule] = {}
         self.on_result_discarded: Callable[[Claim, str], object] | None = None  # for tests
         self._waiters = ResultWaiters(self)
+
+    def __repr__(self) -> str:
+        url = self._given_url or self._embedded_url
+        where = "DATABASE_URL or the embedded server" if url is None else redact(url)
+        return f"<Faultline with {count(len(self._tasks), 'task')}, on {where}>"
 
     @property
     def database_url(self) -> str:
@@ -226,7 +239,8 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
         except KeyError:
             raise UnknownTask(
                 f"no task is named {name!r}",
-                hint=f"this app has {', '.join(self._tasks) or 'none'}",
+                hint=did_you_mean(name, self._tasks)
+                or f"this app has {listing(list(self._tasks), _MAX_NAMED_TASKS) or 'none'}",
             ) from None
 
     # ── jobs ─────────────────────────────────────────────────────────────────────────────────────

@@ -6,7 +6,12 @@ from collections.abc import Coroutine, Iterable
 from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from faultline.enqueueing import enqueue_many_statement, enqueue_statement, require_job
+from faultline.enqueueing import (
+    enqueue_many_statement,
+    enqueue_statement,
+    require_job,
+    require_jobs,
+)
 from faultline.hooks import HookRegistry
 from faultline.model import Enqueued, JobSpec, WaitsForResults
 from faultline.statements.statement import Statement
@@ -45,7 +50,7 @@ class EnqueueMethods(HookRegistry):
         """Enqueue jobs of any tasks in one round trip: all of them or none."""
         if not self.hooks.enqueue:
             return self._enqueue_many(jobs, conn)
-        wanted = [require_job(job) for job in jobs]
+        wanted = require_jobs(jobs)
         return self.hooks.run_enqueue(wanted, partial(self._enqueue_many, wanted, conn))
 
     async def enqueue_many_async(
@@ -53,7 +58,7 @@ class EnqueueMethods(HookRegistry):
     ) -> list[Enqueued]:
         if not self.hooks.enqueue:
             return await self._enqueue_many_async(jobs, conn)
-        wanted = [require_job(job) for job in jobs]
+        wanted = require_jobs(jobs)
         enqueue = partial(self._enqueue_many_async, wanted, conn)
         return await self.hooks.run_enqueue_async(wanted, enqueue)
 

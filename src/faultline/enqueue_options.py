@@ -16,6 +16,7 @@ from faultline.payload import (
 )
 from faultline.unique import Unique
 from faultline.user_connections import AnyConnection
+from faultline.wording import with_article
 
 Seconds = float | timedelta
 
@@ -66,7 +67,7 @@ def seconds_of(
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidInput(
-            f"{name} must be seconds or a timedelta, not a {type(given).__name__}",
+            f"{name} must be seconds or a timedelta, not {with_article(type(given).__name__)}",
             hint=f"{name}=30 or {name}=timedelta(minutes=5)",
         )
     in_range = 0 < seconds <= longest if shortest is None else shortest <= seconds <= longest
@@ -88,6 +89,6 @@ def _check_aware(run_at: datetime | None) -> None:
     if run_at is None:
         return
     if not isinstance(run_at, datetime):
-        raise InvalidInput(f"run_at must be a datetime, not a {type(run_at).__name__}")
+        raise InvalidInput(f"run_at must be a datetime, not {with_article(type(run_at).__name__)}")
     if run_at.tzinfo is None:
         raise InvalidInput("run_at needs a time zone", hint="datetime.now(timezone.utc) + …")

@@ -11,6 +11,7 @@ from faultline.model import Enqueued, JobSpec
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.tracing import Enqueueing, tracing
+from faultline.wording import with_article
 
 MAX_BATCH = 10_000
 
@@ -25,7 +26,7 @@ def enqueue_many_statement(
     jobs: Iterable[JobSpec], *, parent: str | None = None
 ) -> tuple[Statement[list[Enqueued]], Enqueueing]:
     """One statement for all jobs; `parent` is the trace context of an outside caller."""
-    wanted = [require_job(job) for job in jobs]
+    wanted = require_jobs(jobs)
     if len(wanted) > MAX_BATCH:
         raise InvalidInput(
             f"{len(wanted):,} jobs are too many for one call", hint=f"the limit is {MAX_BATCH:,}"
@@ -43,11 +44,22 @@ def _one_of(names: Iterable[str]) -> str:
     return found[0] if len(found) == 1 else "several"
 
 
+def require_jobs(given: object) -> list[JobSpec]:
+    """Refuse what is not a list, or another iterable, of jobs to enqueue."""
+    if isinstance(given, JobSpec) or not isinstance(given, Iterable):
+        found = "one job" if isinstance(given, JobSpec) else with_article(type(given).__name__)
+        raise InvalidInput(
+            f"enqueue_many takes a list of jobs, not {found}",
+            hint="app.enqueue_many([charge.job(invoice=42)]); app.enqueue takes one job",
+        )
+    return [require_job(job) for job in given]
+
+
 def require_job(given: JobSpec) -> JobSpec:
     """Refuse what is not a job to enqueue."""
     if not isinstance(given, JobSpec):
         raise InvalidInput(
-            f"a job to enqueue is what task.job(…) returns, not a {type(given).__name__}",
+            f"a job to enqueue is what task.job(…) returns, not {with_article(type(given).__name__)}",
             hint="app.enqueue_many([charge.job(invoice=42)])",
         )
     return given

@@ -20,6 +20,8 @@ from typing import Any, NamedTuple, TextIO
 
 import orjson
 
+from faultline import event_records
+
 
 class Event(StrEnum):
     LEASE_ACQUIRED = "lease_acquired"
@@ -116,12 +118,12 @@ class LogSettings(NamedTuple):
 
 
 class EventLog:
-    """Writes events to a stream; it writes nothing until `open` is called."""
+    """Writes events to a stream; until `open` is called, to the logger `faultline`."""
 
     def __init__(self) -> None:
         self._logger: Any = None
         self._stream: TextIO | None = None
-        self.is_verbose = False
+        self._is_verbose = False
         self.is_json = False
 
     def open(
@@ -132,7 +134,7 @@ class EventLog:
             return
         self._stream = out
         self.is_json = style == "json" or (style == "auto" and not out.isatty())
-        self.is_verbose = verbose
+        self._is_verbose = verbose
         self._logger = _Lines(out) if self.is_json else _readable(out, verbose=verbose)
 
     @property
@@ -151,10 +153,25 @@ class EventLog:
     def is_open(self) -> bool:
         return self._logger is not None
 
+    @property
+    def is_text(self) -> bool:
+        """Whether it is written for people: on a terminal, or with --log-format console."""
+        return self._logger is not None and not self.is_json
+
+    @property
+    def is_verbose(self) -> bool:
+        """Whether routine events are written."""
+        if self._logger is None:
+            return event_records.is_enabled(logging.DEBUG)
+        return self._is_verbose
+
     def emit(self, event: Event, **fields: Any) -> None:
-        if self._logger is None or (event in ROUTINE and not self.is_verbose):
+        if event in ROUTINE and not self.is_verbose:
             return
         level = "debug" if event in ROUTINE else "warning" if event in WARNINGS else "info"
+        if self._logger is None:
+            event_records.write(event.value, _LEVELS[level], fields)
+            return
         # A closed or full log must not stop the worker.
         with contextlib.suppress(OSError, ValueError):
             getattr(self._logger, level)(event.value, **fields)
@@ -171,6 +188,7 @@ class EventLog:
 
 
 _RESERVED = frozenset({"event", "level", "at"})
+_LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING}
 
 
 class _Lines:
@@ -200,7 +218,7 @@ def _readable(out: TextIO, *, verbose: bool) -> Any:
             structlog.processors.TimeStamper(fmt="iso", utc=True, key="at"),
             structlog.processors.add_log_level,
             traceback_below,
-            structlog.dev.ConsoleRenderer(colors=is_colored(out)),
+            structlog.dev.ConsoleRenderer(colors=is_colored(out), timestamp_key="at"),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
     )

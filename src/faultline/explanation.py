@@ -33,7 +33,7 @@ from faultline.statements.unique_jobs import UniqueJob
 from faultline.statements.waiting import Wait
 from faultline.statements.workers import WorkerSighting, WorkerStatus
 from faultline.waiting_explanation import explain_wait
-from faultline.wording import count, duration, one_line
+from faultline.wording import count, duration, first_line, one_line
 
 MANY_SNOOZES = 100  # from here on `faultline why` advises to check what the job waits for
 
@@ -194,7 +194,7 @@ def _failed(situation: Situation) -> Answer:
         "unreadable": "its payload is too long to be sent to a worker",
         "expired": "it had not started when it expired",
     }.get(job.failed_reason or "", f"{job.failed_reason} (attempt {job.attempts})")
-    error = f"; last error: {one_line(job.last_error)}" if job.last_error else ""
+    error = f"; last error: {one_line(first_line(job.last_error))}" if job.last_error else ""
     finished = job.finished_at.isoformat() if job.finished_at else None
     facts = _facts(situation, failed_reason=job.failed_reason, finished_at=finished)
     first = {
@@ -390,7 +390,7 @@ def _waiting_for_a_slot(situation: Situation, facts: dict[str, Any]) -> Answer:
         f"it is due, but {many} due {'job is' if ahead == 1 else 'jobs are'} ahead of it"
         f" (higher priority, or due earlier); {workers}, {work}"
     )
-    advice = ["wait, or add workers: faultline --app MODULE:NAME worker --concurrency N"]
+    advice = ["wait, or add workers: faultline worker --app MODULE:NAME --concurrency N"]
     return Answer(answer, "behind_others", facts, advice)
 
 
@@ -403,7 +403,7 @@ def _worker_lines(workers: Sequence[WorkerSighting]) -> list[str]:
 
 
 def _start_a_worker(queue: str) -> str:
-    return f"start one: faultline --app MODULE:NAME worker --queues {queue}"
+    return f"start one: faultline worker --app MODULE:NAME --queues {queue}"
 
 
 # ── locks ────────────────────────────────────────────────────────────────────────────────────────

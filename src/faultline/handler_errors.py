@@ -7,7 +7,11 @@ an exception. `make_safe` reads them once, catches everything, and replaces an e
 
 from __future__ import annotations
 
+import asyncio
+import os
 import traceback
+from concurrent.futures import thread
+from pathlib import Path
 from types import TracebackType
 from typing import Any
 
@@ -20,6 +24,10 @@ _LOGGED_LENGTH = 8_000
 # How many causes, contexts and members of groups are read and shown.
 _MAX_LINKED = 100
 _MAX_NOTES = 20
+# Code that calls handlers: Faultline, and what it needs of the standard library for that.
+_CALLERS = tuple(
+    f"{Path(file).parent}{os.sep}" for file in (__file__, asyncio.__file__, thread.__file__)
+)
 _NO_MESSAGE = "(its message cannot be shown)"
 
 # The attributes that CPython stores. A class can override them with properties.
@@ -120,11 +128,19 @@ def shortened(trace: str) -> str:
 
 
 def traceback_of(error: BaseException) -> str:
-    """The whole traceback; for an unsafe error only where it was raised."""
+    """The traceback from the handler on; for an unsafe error only where it was raised."""
+    trace = _from_the_handler(_trace(error))
     if _behaves(error):
         try:
-            return "".join(traceback.format_exception(error))
+            return "".join(traceback.format_exception(type(error), error, trace))
         except BaseException:  # noqa: S110 - it is not safe after all; the lines below read only stored attributes
             pass
-    trace: TracebackType | None = _trace(error)
     return "".join([*traceback.format_tb(trace), summary(error)])
+
+
+def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
+    """Leave out the worker's frames above the handler, unless there are no others."""
+    found = trace
+    while found is not None and found.tb_frame.f_code.co_filename.startswith(_CALLERS):
+        found = found.tb_next
+    return trace if found is None else found

@@ -26,6 +26,7 @@ from faultline.events import Event, emit
 from faultline.handler_errors import logged_traceback, summary
 from faultline.job import Job
 from faultline.model import JobRecord, JobSpec
+from faultline.wording import with_article
 
 if TYPE_CHECKING:
     from typing import NoReturn
@@ -175,7 +176,7 @@ H = TypeVar("H", bound=Callable[..., Any])
 
 def _registered(hooks: list[Any], hook: H) -> H:
     if not callable(hook):
-        raise InvalidInput(f"a hook must be a function, not a {type(hook).__name__}")
+        raise InvalidInput(f"a hook must be a function, not {with_article(type(hook).__name__)}")
     hooks.append(hook)
     return hook
 

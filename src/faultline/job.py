@@ -63,6 +63,9 @@ class Job:
         `result` of `commit()`. Later values are not stored, and the worker logs `result_discarded`.
         """
 
+    def __repr__(self) -> str:
+        return f"<Job {self.id} of {self.task}, attempt {self.attempt}, token {self.token}>"
+
     @property
     def id(self) -> UUID:
         return self._claim.job_id

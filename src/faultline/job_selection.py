@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict, Unpack
@@ -23,6 +24,7 @@ from faultline.statements.many_jobs import (
     JobSweep,
     ManyAction,
 )
+from faultline.wording import with_article
 
 if TYPE_CHECKING:
     from faultline.app import Faultline
@@ -157,7 +159,7 @@ class JobSelection:
             if page.ids and not dry_run:
                 sweep.add(self._app.operate(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
-        return ActionReport(matched=matched) if dry_run else sweep.report
+        return replace(sweep.report, matched=matched)
 
     async def _act_async(
         self, action: ManyAction, reason: str | None = None, *, dry_run: bool
@@ -169,7 +171,7 @@ class JobSelection:
             if page.ids and not dry_run:
                 sweep.add(await self._app.operate_async(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
-        return ActionReport(matched=matched) if dry_run else sweep.report
+        return replace(sweep.report, matched=matched)
 
     def _sweep(self, action: ManyAction, reason: str | None, dry_run: bool) -> JobSweep:
         page_size = COUNT_PAGE if dry_run else PAGE_SIZE
@@ -239,7 +241,7 @@ def _state(state: JobState | str) -> JobState:
 
 def _text(name: str, value: str | None) -> str | None:
     if value is not None and not isinstance(value, str):
-        raise InvalidInput(f"{name} must be a string, not a {type(value).__name__}")
+        raise InvalidInput(f"{name} must be a string, not {with_article(type(value).__name__)}")
     encode_json(value, what=name)  # refuses what PostgreSQL cannot store
     return value
 

@@ -13,6 +13,7 @@ import orjson
 
 from faultline.enqueue_options import Seconds, seconds_of
 from faultline.errors import InvalidInput
+from faultline.wording import with_article
 
 LARGEST_LIMIT = 1_000_000
 LONGEST_RATE_SECONDS = 366 * 86_400
@@ -125,7 +126,7 @@ def declared_limits(
     if rate is not None:
         if not isinstance(rate, Rate):
             raise InvalidInput(
-                f"rate must be a Rate, not a {type(rate).__name__}",
+                f"rate must be a Rate, not {with_article(type(rate).__name__)}",
                 hint="rate=faultline.Rate(10, per=1)",
             )
         values = found.setdefault(_limit_name(owner, rate, task), {})
@@ -152,7 +153,7 @@ def as_limit(concurrency: Limit | int | None) -> Limit | None:
         return concurrency
     if isinstance(concurrency, bool) or not isinstance(concurrency, int):
         raise InvalidInput(
-            f"concurrency must be a number or a Limit, not a {type(concurrency).__name__}",
+            f"concurrency must be a number or a Limit, not {with_article(type(concurrency).__name__)}",
             hint='concurrency=3 or concurrency=faultline.Limit(3, key="customer_id")',
         )
     return Limit(concurrency)

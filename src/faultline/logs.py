@@ -13,6 +13,7 @@ from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+from faultline.event_records import PREFIX as _PREFIX
 from faultline.events import LogSettings, dump, is_colored, log, traceback_below
 from faultline.handler_errors import logged_traceback
 from faultline.job import Job
@@ -20,7 +21,6 @@ from faultline.job import Job
 _current: ContextVar[Job | None] = ContextVar("faultline_job", default=None)
 set_current_job = _current.set
 
-_PREFIX = "faultline_"
 # The attributes of a record that the logging module sets itself; all others came with `extra`.
 _STANDARD = frozenset(
     (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName", "exc_text", "stack_info")
@@ -51,7 +51,7 @@ def _annotate(record: logging.LogRecord) -> logging.LogRecord:
     job = _current.get()
     fields = _NO_JOB if job is None else _fields(job)
     for name, value in fields.items():
-        record.__dict__[_PREFIX + name] = value
+        record.__dict__.setdefault(_PREFIX + name, value)  # events name their job themselves
     return record
 
 
@@ -154,7 +154,10 @@ def _configure_structlog() -> None:
         ]
     else:
         colors = is_colored(log.stream) if log.stream is not None else False
-        processors += [traceback_below, structlog.dev.ConsoleRenderer(colors=colors)]
+        processors += [
+            traceback_below,
+            structlog.dev.ConsoleRenderer(colors=colors, timestamp_key="at"),
+        ]
     structlog.configure(
         processors=processors,
         logger_factory=structlog.WriteLoggerFactory(log.stream),

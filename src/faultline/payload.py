@@ -206,7 +206,9 @@ def check_queue_name(name: str) -> str:
 
 def check_idempotency_key(key: str) -> str:
     if not isinstance(key, str):
-        raise InvalidInput(f"an idempotency key must be a string, not a {type(key).__name__}")
+        raise InvalidInput(
+            f"an idempotency key must be a string, not {with_article(type(key).__name__)}"
+        )
     _check_text(key, "the idempotency key")
     if not 1 <= len(key) <= MAX_KEY_LENGTH:
         raise InvalidInput(

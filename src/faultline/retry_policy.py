@@ -12,6 +12,7 @@ from typing import NamedTuple, TypeAlias
 
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.errors import InvalidSettings, Reject
+from faultline.events import Event, emit
 from faultline.retry_control import Retry, Snooze
 
 _MOST_DELAYS = 1_000  # a job has at most this many attempts
@@ -195,3 +196,30 @@ def _seconds(delay: object) -> float | None:
 
 
 DEFAULT_RETRY = RetryPolicy()
+
+
+def decide_safely(
+    policy: RetryPolicy, error: BaseException, attempt: int, *, is_of_handler: bool = True
+) -> RetryDecision:
+    """The policy's decision, or the default one's if the policy itself fails.
+
+    Rules by exception are for errors of handlers, not for a lost lease or a process that died. A policy may
+    be a class of the application. Without a decision the failure could not be recorded, and the job would
+    stay `running` until its lease ends.
+    """
+    try:
+        decision = (
+            policy.decide(error, attempt)
+            if is_of_handler
+            else RetryDecision(policy.delay_seconds(attempt))
+        )
+        if not 0 <= decision.delay_seconds <= LONGEST_RETRY_SECONDS:  # NaN too
+            raise ValueError(f"{decision.delay_seconds!r} is no delay in seconds")
+        return RetryDecision(float(decision.delay_seconds), bool(decision.gives_up))
+    except Exception as failure:
+        emit(
+            Event.DEGRADED,
+            reason=f"{type(policy).__name__} could not decide about a retry: the default policy does",
+            error=f"{type(failure).__name__}: {failure}",
+        )
+        return DEFAULT_RETRY.decide(error, attempt)

@@ -14,6 +14,7 @@ from faultline.errors import InvalidInput
 from faultline.model import JobSpec
 from faultline.payload import encode_payload
 from faultline.planned_times import EPOCH, Timing
+from faultline.wording import with_article
 
 MOST_MISSED = 1000
 DEFAULT_MISSED_LIMIT = 100
@@ -119,7 +120,7 @@ def _timing(cron: str | None, every: Seconds | None, tz: str, anchor: datetime |
             hint="datetime(2026, 1, 1, 6, tzinfo=timezone.utc)",
         )
     if cron is not None and not isinstance(cron, str):
-        raise InvalidInput(f"a cron expression is a text, not a {type(cron).__name__}")
+        raise InvalidInput(f"a cron expression is a text, not {with_article(type(cron).__name__)}")
     at = EPOCH if anchor is None else anchor.astimezone(UTC)
     return Timing(None if cron is None else " ".join(cron.split()), _whole(every), at, tz)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 _MAX_SUGGESTIONS = 3
 _MIN_SIMILARITY = 0.6
@@ -25,5 +25,16 @@ def close_matches(name: str, known: Iterable[str]) -> list[str]:
 
 def did_you_mean(name: str, known: Iterable[str]) -> str | None:
     """A question with the closest names; None if no name is close."""
-    found = close_matches(name, known)
-    return f"did you mean {' or '.join(found)}?" if found else None
+    return did_you_mean_one_of(close_matches(name, known))
+
+
+def joined(question: str | None, advice: str) -> str:
+    """A hint of a question, or of other advice, and of what else can be done."""
+    if not question:
+        return advice
+    return f"{question}{'' if question.endswith('?') else ';'} {advice}"
+
+
+def did_you_mean_one_of(names: Sequence[str]) -> str | None:
+    """The question with names that were found to be close; None without any."""
+    return f"did you mean {' or '.join(names)}?" if names else None

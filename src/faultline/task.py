@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from faultline.arguments import ArgumentCodec
 from faultline.config import LONGEST_RETRY_SECONDS
@@ -44,10 +44,17 @@ from faultline.payload import (
 from faultline.retry_policy import DEFAULT_RETRY, RetryPolicy
 from faultline.unique import Unique, check_unique
 from faultline.user_connections import AnyConnection
+from faultline.wording import with_article
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Handler = Callable[Concatenate[Job, P], R]
+
+
+# What other queues call the method that enqueues a job.
+_NAMES_ELSEWHERE = frozenset(
+    ("delay", "apply_async", "send", "kiq", "push", "defer", "submit", "perform_async", "schedule")
+)
 
 
 class EnqueuesJobs(Protocol):
@@ -88,6 +95,15 @@ class TaskSettings:
         check_max_attempts(self.max_attempts)
         lease_seconds_of("lease", self.lease_seconds)
         seconds_of("timeout", self.timeout_seconds, LONGEST_RETRY_SECONDS)
+        if not isinstance(self.retry, RetryPolicy):
+            raise InvalidInput(
+                f"retry must be a RetryPolicy, not {with_article(type(self.retry).__name__)}",
+                hint="max_attempts=3 is the number of attempts; retry=RetryPolicy(base_seconds=3) the waits",
+            )
+        if not isinstance(self.process, bool):
+            raise InvalidInput(
+                f"process must be True or False, not {with_article(type(self.process).__name__)}"
+            )
         if self.unique is not None:
             check_unique(self.unique)
 
@@ -160,9 +176,37 @@ class Task(Enqueueable[P], Generic[P, R]):
             takes_any=any(each.kind is each.VAR_KEYWORD for each in parameters),
         )
 
-    def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        """Call the handler directly, for tests and for other handlers."""
-        return self.handler(job, *args, **kwargs)
+    if TYPE_CHECKING:
+
+        def __call__(self, job: Job, /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    else:
+
+        def __call__(self, *args: Any, **kwargs: Any) -> Any:
+            """Call the handler directly, for tests and for other handlers."""
+            if not args or not isinstance(args[0], Job):
+                self._refuse_missing_job(args, kwargs)
+            return self.handler(*args, **kwargs)
+
+        def __getattr__(self, name: str) -> Any:
+            advice = f"; to enqueue a job: {self._example()}" if name in _NAMES_ELSEWHERE else ""
+            raise AttributeError(f"a Task has no attribute {name!r}{advice}", name=name, obj=self)
+
+    def _refuse_missing_job(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Say how to enqueue, if a call without a job does not fit the handler."""
+        try:
+            self._signature.bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"calling {self.name} runs its handler, whose first argument is the job: {error}; to"
+                f" enqueue a job: {self._example()}"
+            ) from None
+
+    def _example(self) -> str:
+        arguments = ", ".join(
+            f"{name}=…" for name in self._signature.parameters if name in self._allowed
+        )
+        return f"{self.handler.__name__}.enqueue({arguments})"
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"

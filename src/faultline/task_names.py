@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from faultline.errors import InvalidInput
+from faultline.wording import with_article
 
 # The module that Python runs, and its name in processes that multiprocessing has started.
 _MAIN_MODULES = ("__main__", "__mp_main__")
@@ -31,7 +32,7 @@ def check_handler(handler: object) -> None:
         raise _method(getattr(handler, "__qualname__", "the handler"))
     if not inspect.isfunction(handler):
         raise InvalidInput(
-            f"a task is a function, not a {type(handler).__name__}",
+            f"a task is a function, not {with_article(type(handler).__name__)}",
             hint="define it with def or async def, at the top of its module",
         )
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
@@ -75,7 +76,7 @@ def default_name(handler: Callable[..., Any]) -> TaskName:
     if module_name in _MAIN_MODULES:
         found = _importable_name(inspect.unwrap(handler))
         if found is None:
-            problem = "workers cannot import a console, a notebook, an archive or a file without module name"
+            problem = "workers cannot import a console, a notebook, an archive, or a file that is no module"
         else:
             module_name = found
     return TaskName(f"{module_name}.{handler.__qualname__}".replace("<locals>.", ""), problem)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Literal, get_args
 
 from faultline.errors import InvalidInput
+from faultline.suggestions import did_you_mean
+from faultline.wording import with_article
 
 While = Literal["queued", "unfinished"]
 OnConflict = Literal["keep", "replace", "reschedule"]
@@ -60,11 +61,10 @@ class Unique:
         """The same for one task, whose arguments are `allowed`; refuses other names."""
         for name in self.names:
             if name not in allowed and not takes_any:
-                close = difflib.get_close_matches(name, list(allowed), 1)
                 known = ", ".join(sorted(allowed)) or "none"
                 raise InvalidInput(
                     f"{task}: unique by {name!r}, which is not an argument of the task",
-                    hint=f"did you mean {close[0]}?" if close else f"its arguments are {known}",
+                    hint=did_you_mean(name, allowed) or f"its arguments are {known}",
                 )
         return replace(self, _defaults=defaults)
 
@@ -89,7 +89,7 @@ class Unique:
 def check_unique(given: Any) -> Unique:
     if not isinstance(given, Unique):
         raise InvalidInput(
-            f"unique must be a faultline.Unique, not a {type(given).__name__}",
+            f"unique must be a faultline.Unique, not {with_article(type(given).__name__)}",
             hint=f"unique=faultline.{_EXAMPLE}",
         )
     return given
@@ -99,11 +99,10 @@ def _check_word(name: str, given: Any, known: tuple[str, ...]) -> None:
     if isinstance(given, str) and given in known:
         return
     text = str(given)[:80]
-    close = difflib.get_close_matches(text, known, 1)
     words = " or ".join(repr(word) for word in known)
     raise InvalidInput(
         f"unique: {name} must be {words}, not {text!r}",
-        hint=f"did you mean {close[0]!r}?" if close else _EXAMPLE,
+        hint=did_you_mean(text, known) or _EXAMPLE,
     )
 
 
@@ -113,7 +112,7 @@ def _window_seconds(given: Any) -> float | None:
     seconds = given.total_seconds() if isinstance(given, timedelta) else given
     if isinstance(seconds, bool) or not isinstance(seconds, int | float):
         raise InvalidInput(
-            f"unique: for_ must be seconds or a timedelta, not a {type(given).__name__}",
+            f"unique: for_ must be seconds or a timedelta, not {with_article(type(given).__name__)}",
             hint="for_=timedelta(hours=1)",
         )
     if not SHORTEST_WINDOW_SECONDS <= seconds <= LONGEST_WINDOW_SECONDS:  # NaN too

@@ -17,6 +17,7 @@ from faultline.postgres import driver, sessions
 from faultline.postgres.driver import TransactionStatus
 from faultline.postgres.sessions import AsyncConnection, Connection
 from faultline.statements.statement import Statement
+from faultline.wording import with_article
 
 T = TypeVar("T")
 
@@ -194,22 +195,32 @@ def user_connection(conn: object) -> SyncUserConnection | AsyncUserConnection:
             wrapped: SyncUserConnection | AsyncUserConnection = adapter.user_connection(conn)
             return wrapped
     raise InvalidInput(
-        f"conn is a {type(conn).__name__}, which is no connection that Faultline knows",
-        hint="pass a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy",
+        f"conn is {with_article(type(conn).__name__)}, which is no connection that Faultline knows",
+        hint=_advice(conn),
     )
+
+
+def _advice(conn: object) -> str:
+    if isinstance(conn, str | bytes):
+        return "connect first: with psycopg.connect(url) as conn; Faultline(url) is for its own sessions"
+    if hasattr(conn, "fetchone") and hasattr(conn, "connection"):
+        return "pass the connection of this cursor: conn=cursor.connection"
+    if hasattr(conn, "getconn"):
+        return "pass a connection of this pool: with pool.connection() as conn"
+    return "pass a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy"
 
 
 def sync_connection(conn: object) -> SyncUserConnection:
     wrapped = user_connection(conn)
     if isinstance(wrapped, AsyncUserConnection):
-        raise InvalidInput(f"conn is a {type(conn).__name__}: use the _async method")
+        raise InvalidInput(f"conn is {with_article(type(conn).__name__)}: use the _async method")
     return wrapped
 
 
 def async_connection(conn: object) -> AsyncUserConnection:
     wrapped = user_connection(conn)
     if isinstance(wrapped, SyncUserConnection):
-        raise InvalidInput(f"conn is a {type(conn).__name__}: it must be async here")
+        raise InvalidInput(f"conn is {with_article(type(conn).__name__)}: it must be async here")
     return wrapped
 
 

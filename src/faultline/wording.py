@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86400
 
@@ -34,6 +35,17 @@ def duration(seconds: float) -> str:
             rest = whole % unit // smaller
             return f"{whole // unit} {name}" + (f" {rest} {smaller_name}" if rest else "")
     raise AssertionError(whole)
+
+
+def first_line(text: str | None) -> str:
+    """The first line that is not blank: of an error without its traceback."""
+    return next(filter(None, map(str.strip, (text or "").splitlines())), "")
+
+
+def listing(names: Sequence[str], limit: int) -> str:
+    """a, b and 3 more"""
+    more = f" and {len(names) - limit:,} more" if len(names) > limit else ""
+    return f"{', '.join(names[:limit])}{more}"
 
 
 def count(number: int, noun: str) -> str:

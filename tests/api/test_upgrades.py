@@ -105,7 +105,7 @@ def test_an_api_that_is_ahead_of_its_database_is_not_ready_until_that_is_migrate
     assert (answer.status_code, code_of(answer)) == (503, "schema_mismatch")
     error = server.wait_for_event("degraded", code="schema_mismatch")["error"]
     assert f"needs {newest}" in error
-    assert "run: faultline migrate" in error
+    assert "faultline migrate" in error
     conn.execute("INSERT INTO faultline.migrations (version, name) VALUES (%s, 'again')", [newest])
     assert client.get("/ready").is_success
 
@@ -119,4 +119,4 @@ def test_a_starting_api_refuses_a_schema_of_another_version(
     newer = invoke(database_url, *command, "--port", "0").refused("schema_mismatch")
     assert newer.hint == "upgrade the faultline package; downgrading a database is not supported"
     none = invoke(empty_database_url, *command, "--port", "0").refused("schema_mismatch")
-    assert none.hint == "run: faultline migrate"
+    assert none.hint == "faultline migrate"

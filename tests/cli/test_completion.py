@@ -92,6 +92,15 @@ def test_queues_of_the_application_are_completed() -> None:
     assert completed("--app", APP, "queues", "pause", "") == ["billing", "default"]
 
 
+def test_each_of_several_queues_of_a_worker_is_completed() -> None:
+    assert completed("worker", "--app", APP, "--queues", "b") == ["billing"]
+    assert completed("worker", "--app", APP, "--queues", "billing,") == ["billing,default"]
+
+
+def test_scenarios_are_completed() -> None:
+    assert completed("drill", "run", "backend_k") == ["backend_killed"]
+
+
 def test_queues_of_the_database_are_completed(database_url: str, conn: Connection) -> None:
     enqueue(conn, queue="mail")
     words = ("queues", "--database-url", database_url, "pause", "m")

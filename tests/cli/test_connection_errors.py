@@ -48,9 +48,10 @@ def refusal(url: str) -> FaultlineError:
 
 def test_a_missing_database_is_named_with_the_command_that_creates_it(database_url: str) -> None:
     refused = refusal(changed(database_url, path="/nowhere"))
-    port = urlsplit(database_url).port
+    url = urlsplit(database_url)
     assert 'there is no database "nowhere" on this server' in refused.message
-    assert refused.hint == f"create it, or correct the URL: createdb -h 127.0.0.1 -p {port} nowhere"
+    command = f"createdb -h 127.0.0.1 -p {url.port} -U {url.username} nowhere"
+    assert refused.hint == f"create it, or correct the URL: {command}"
 
 
 def test_a_wrong_password_is_reported_as_such(database_url: str, guest: str) -> None:

@@ -65,7 +65,7 @@ def test_a_missing_schema_is_a_problem_with_the_command_that_installs_it(healthy
     done = invoke(f"{healthy_url.rsplit('/', 1)[0]}/bare", "doctor", "--json")
     assert done.code == 1
     [schema] = found(done, "schema")
-    assert (schema["level"], schema["advice"]) == ("problem", "run: faultline migrate")
+    assert (schema["level"], schema["advice"]) == ("problem", "faultline migrate")
     assert level(done, "fsync") == "ok"
 
 

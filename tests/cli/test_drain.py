@@ -58,13 +58,19 @@ def test_a_pattern_asks_all_workers_of_a_host(
 
 
 @pytest.mark.parametrize(
-    ("words", "message", "hint"),
+    ("words", "code", "message", "hint"),
     [
-        ((), "no worker is given", "--all"),
-        (("web-1-10-a", "--all"), "workers and --all exclude each other", "--all"),
-        (("--all", "--timeout", "3"), "--timeout has no effect without --wait", ""),
-        (("web-1-10-b",), "there is no worker 'web-1-10-b'", "did you mean web-1-10-a?"),
-        (("nothing-like-it-*",), "there is no worker 'nothing-like-it-*'", "there are web-1-10-a;"),
+        ((), "usage", "no worker is given", "--all"),
+        (("web-1-10-a", "--all"), "usage", "workers and --all exclude each other", "--all"),
+        (("--all", "--timeout", "3"), "usage", "--timeout has no effect without --wait", ""),
+        (
+            *(("web-1-10-b",), "invalid_input", "there is no worker 'web-1-10-b'"),
+            "did you mean web-1-10-a?",
+        ),
+        (
+            *(("nothing-like-it-*",), "invalid_input", "there is no worker 'nothing-like-it-*'"),
+            "there are web-1-10-a;",
+        ),
     ],
 )
 def test_wrong_arguments_are_explained_and_no_worker_is_asked(
@@ -72,11 +78,12 @@ def test_wrong_arguments_are_explained_and_no_worker_is_asked(
     conn: Connection,
     worker_session: Connection,
     words: tuple[str, ...],
+    code: str,
     message: str,
     hint: str,
 ) -> None:
     register(worker_session, "web-1-10-a")
-    error = faultline("drain", *words).refused("invalid_input")
+    error = faultline("drain", *words).refused(code)
     assert error.message == message
     assert hint in (error.hint or "")
     assert faultline("drain", "web-1-10-a", "typo").code == 1

@@ -184,7 +184,7 @@ def test_a_file_of_another_account_in_a_parent_folder_is_ignored(
 def test_an_invalid_table_is_an_error_that_names_the_file(shop: Path, text: str, says: str) -> None:
     configure(shop, text)
     done = program("enqueue", "shop.charge", url="postgresql://127.0.0.1:1/never")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "[invalid_settings]" in done.stderr
     assert f"{shop}/pyproject.toml" in done.stderr
     assert says in done.stderr

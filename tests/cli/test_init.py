@@ -50,7 +50,7 @@ def test_it_writes_the_files_and_says_what_comes_next(tmp_path: Path) -> None:
     done = invoke(None, "init", str(tmp_path / "shop"))
     assert sorted(path.name for path in (tmp_path / "shop").iterdir()) == FILES
     said = done.out.partition("next:\n")[2].splitlines()
-    needed = "pip install 'faultline-queue[embedded,testing]'"
+    needed = "pip install 'faultline-queue[api,embedded,testing]'"
     commands = [f"cd {tmp_path / 'shop'}", needed, "python tasks.py", "faultline worker", "pytest"]
     assert [line.strip() for line in said] == commands
     assert needed in (tmp_path / "shop" / "README.md").read_text()
@@ -70,14 +70,44 @@ def test_its_job_takes_effect_once(project: Path, database_url: str) -> None:
     assert "payments: [42]" in run(project, "python", "tasks.py", url=database_url)
     with psycopg.connect(database_url) as conn:
         jobs = conn.execute("select task, state from faultline.jobs").fetchall()
-    assert jobs == [("tasks.charge", "succeeded")]
+    assert jobs == [("shop.charge", "succeeded")]
 
 
-def test_two_projects_share_a_server(project: Path, tmp_path: Path, database_url: str) -> None:
-    second = tmp_path / "mail"
+def test_a_second_run_says_that_the_job_existed(project: Path, database_url: str) -> None:
+    assert run(project, "python", "tasks.py", url=database_url).startswith("enqueued: ")
+    assert run(project, "python", "tasks.py", url=database_url).startswith("enqueued before: ")
+
+
+def test_two_projects_on_one_server_do_not_take_each_others_jobs(
+    project: Path, tmp_path: Path, database_url: str
+) -> None:
+    second = tmp_path / "my-shop"
     invoke(None, "init", str(second))
     for folder in (project, second):
         assert "payments: []" in run(folder, "python", "tasks.py", url=database_url)
+    run(second, "faultline", "worker", "--max-jobs", "1", url=database_url)
+    with psycopg.connect(database_url) as conn:
+        jobs = conn.execute(
+            "select task, queue, state from faultline.jobs order by task"
+        ).fetchall()
+    assert jobs == [
+        ("my_shop.charge", "my_shop", "succeeded"),
+        ("shop.charge", "shop", "queued"),
+    ]
+    assert "payments: [42]" in run(second, "python", "tasks.py", url=database_url)
+    assert "payments: []" in run(project, "python", "tasks.py", url=database_url)
+
+
+def test_the_next_command_quotes_a_folder_with_blanks(tmp_path: Path) -> None:
+    done = invoke(None, "init", str(tmp_path / "my shop"))
+    assert f"  cd '{tmp_path / 'my shop'}'\n" in done.out
+
+
+def test_its_dependencies_run_the_dashboard_that_its_readme_names(project: Path) -> None:
+    settings = tomllib.loads((project / "pyproject.toml").read_text())
+    [needed] = settings["project"]["optional-dependencies"]["dev"]
+    assert needed == "faultline-queue[api,embedded,testing]"
+    assert "faultline inspector serve" in (project / "README.md").read_text()
 
 
 @pytest.mark.slow
@@ -117,7 +147,10 @@ def test_its_settings_name_the_folder(project: Path) -> None:
 
 @pytest.mark.parametrize(
     ("folder", "name"),
-    [("shop", "shop"), ("My Shop.2", "my_shop_2"), ("2026", "jobs_2026"), ("…", "jobs")],
+    [
+        *(("shop", "shop"), ("My Shop.2", "my_shop_2"), ("2026", "jobs_2026"), ("…", "jobs")),
+        ("a" * 39 + "-" + "b" * 200, "a" * 39),
+    ],
 )
 def test_a_folder_gives_a_name_that_every_program_accepts(folder: str, name: str) -> None:
     assert project_name(Path("/projects") / folder) == name

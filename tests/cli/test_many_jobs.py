@@ -17,6 +17,7 @@ from tests.protocol.steps import rows, value
 
 from .conftest import Connection, Faultline, claim, enqueue, invoke
 
+APP = "tests.cli.shop:app"
 AUDIT = "SELECT actor_kind, action, object, result, detail FROM faultline.audit_log ORDER BY id"
 
 
@@ -283,6 +284,28 @@ def test_edit_refuses_a_running_and_a_succeeded_job(faultline: Faultline, conn: 
     faultline("jobs", "edit", job_id, "--payload", "{}").refused("illegal_transition")
     found = [row[1:4] for row in rows(conn, AUDIT)]
     assert found == [("edit", f"job {job_id}", "refused")] * 2
+
+
+def test_edit_checks_the_arguments_if_it_knows_the_task(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id, other = str(enqueue(conn, task="shop.charge")), str(enqueue(conn))
+    given = ("jobs", "edit", job_id, "--payload", '{"invoce": 1}')
+    refused = faultline(*given, app=APP).refused("invalid_input")
+    assert "does not fit shop.charge: it has no argument 'invoce'" in refused.message
+    assert refused.hint == "did you mean invoice? --force stores it anyway"
+    assert faultline(*given, "--force", app=APP).code == 0
+    assert faultline("jobs", "edit", job_id, "--payload", '{"invoice": 1}', app=APP).code == 0
+    assert faultline("jobs", "edit", other, "--payload", '{"x": 1}', app=APP).code == 0
+    assert faultline(*given).code == 0  # without an application
+
+
+def test_lists_show_the_first_line_of_an_error(faultline: Faultline, conn: Connection) -> None:
+    failed(conn, "ValueError: no\n\nTraceback (most recent call last):\n  File")
+    for words in (("list",), ("retry", "--state", "failed", "--dry-run")):
+        shown = faultline("jobs", *words).out
+        assert "ValueError: no" in shown
+        assert "Traceback" not in shown
 
 
 # ── export ───────────────────────────────────────────────────────────────────────────────────────

@@ -36,6 +36,19 @@ def test_a_job_can_be_enqueued_and_explained(database_url: str) -> None:
     [
         (["why", "not-a-uuid"], 2, "is not a valid UUID"),
         (["enqueue", "send_mail", "{oops"], 1, "[invalid_input] the payload is not JSON"),
+        (["worker"], 2, "[invalid_settings] a worker needs your application"),
+        (["worker", "--app", "shop"], 2, "[invalid_settings] --app 'shop' is not MODULE:NAME"),
+        (
+            ["worker", "--app", "os:nope"],
+            2,
+            "[invalid_settings] --app: the module os has no 'nope'",
+        ),
+        (["worker", "--app", "os:sep"], 2, "[invalid_settings] --app: os:sep is a str, not a"),
+        (["worker", "--app", "a:b", "--concurrency", "0"], 2, "[invalid_settings] "),
+        (["worker", "--app", "a:b", "--processes", "0"], 2, "[usage] invalid value for '-p'"),
+        (["drain"], 2, "[usage] no worker is given"),
+        (["drain", "w", "--all"], 2, "[usage] workers and --all exclude each other"),
+        (["enqueue", "t", "--delay", "soon"], 2, "'soon' is no duration (30, 90s, 5m, 12h, 7d)"),
     ],
 )
 def test_a_wrong_argument_is_one_line_and_not_a_traceback(
@@ -50,7 +63,7 @@ def test_a_wrong_argument_is_one_line_and_not_a_traceback(
 @pytest.mark.parametrize(
     ("words", "message", "command"),
     [
-        (["job", "list"], "no such command 'job'. Did you mean jobs?", ""),
+        (["job", "list"], "no such command 'job'", ""),
         (["jobs", "list", "--state", "nope"], "invalid value for '--state': 'nope'", " jobs list"),
         (["jobs", "show", "123"], "invalid value for 'JOB': '123' is not a valid", " jobs show"),
         (["jobs", "show"], "missing argument 'JOB'", " jobs show"),
@@ -78,7 +91,7 @@ def test_without_the_schema_the_error_names_migrate(empty_database_url: str) -> 
     done = program("jobs", "list", url=empty_database_url)
     assert done.returncode == 1
     assert "[schema_mismatch]" in done.stderr
-    assert "try: run: faultline migrate" in done.stderr
+    assert "try: faultline migrate" in done.stderr
 
 
 def test_an_unreachable_server_is_named_without_its_password() -> None:
@@ -86,4 +99,24 @@ def test_an_unreachable_server_is_named_without_its_password() -> None:
     assert done.returncode == 1
     assert "[database_unavailable] cannot connect to PostgreSQL at" in done.stderr
     assert "hunter2" not in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["init", "/proc/1/nothing"], "[system_error] /proc/1/nothing: "),
+        (["init", "/dev/null/shop"], "[system_error] /dev/null/shop: not a directory"),
+        (
+            ["jobs", "export", "-o", "/nowhere/jobs"],
+            "[system_error] /nowhere/jobs: no such file or directory",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_one_line_and_not_a_traceback(
+    words: Sequence[str], message: str, database_url: str
+) -> None:
+    done = program(*words, url=database_url)
+    assert done.returncode == 1
+    assert message in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr

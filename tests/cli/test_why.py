@@ -242,7 +242,7 @@ def test_a_due_job_whose_queue_has_no_worker_is_explained(
         "it is due, but no live worker claims from queue default"
         " (live workers claim from mail, reports)"
     )
-    assert "worker --queues default" in asked.advice
+    assert "faultline worker --app MODULE:NAME --queues default" in asked.advice
 
 
 @pytest.mark.parametrize("status", ["draining", "silent", "lost"])

@@ -12,31 +12,25 @@ import pytest
 
 from faultline import embedded
 from release.building import build, clean_environment, make_tools
+from tests.docs.fresh_system import make_path, make_path_without_installing
 from tests.docs.shell import PageShell
 
 _START_SECONDS = 110.0  # the machine may be busy
 
-# `pip install` and virtual environments, for a shell that has this checkout installed.
-_INSTALLED = """
-pip() { echo "$@" >> "$INSTALLS"; }
-python() {
-    if [ "$1 $2" = "-m venv" ]; then mkdir -p "$3/bin" && : > "$3/bin/activate"; else command python "$@"; fi
-}
-"""
+_ROOT = Path(__file__).parents[2]
+_CHECKOUT = f"{_ROOT / 'src'}:{_ROOT / 'drills' / 'src'}"
 
 
 def _environment(home: Path, **more: str) -> dict[str, str]:
     return {**clean_environment(), "FAULTLINE_DATA_DIR": str(home / "data"), **more}
 
 
-def _shell(home: Path, environment: dict[str, str], setup: str = "") -> Iterator[PageShell]:
+def _shell(home: Path, environment: dict[str, str]) -> Iterator[PageShell]:
     folder = home / "empty"
     folder.mkdir()
     folder.chmod(0o755)
     shell = PageShell(folder, environment)
     try:
-        if setup:
-            shell.run_commands(setup)
         yield shell
     finally:
         shell.close()
@@ -56,11 +50,9 @@ def own_server_url(home: Path) -> Iterator[str]:
 
 @pytest.fixture
 def plain_shell(home: Path) -> Iterator[PageShell]:
-    """A shell in an empty folder, in which `pip install` does nothing."""
-    environment = _environment(
-        home, PATH=f"{Path(sys.executable).parent}:/usr/bin:/bin", INSTALLS=str(home / "installs")
-    )
-    yield from _shell(home, environment, _INSTALLED)
+    """A shell in an empty folder on a fresh system; `pip install` downloads nothing."""
+    programs = make_path_without_installing(home / "system")
+    yield from _shell(home, _environment(home, PATH=str(programs), PYTHONPATH=_CHECKOUT))
 
 
 @pytest.fixture
@@ -87,9 +79,7 @@ def distributions(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def user_shell(home: Path, distributions: Path, own_server_url: str) -> Iterator[PageShell]:
-    """A shell in an empty folder, in a new environment; pip installs the built wheels."""
-    environment_folder = home / "environment"
-    subprocess.run([sys.executable, "-m", "venv", environment_folder], check=True, timeout=120)
+    """A shell in an empty folder on a fresh system; pip installs the built wheels."""
     constraints = home / "constraints.txt"
     constraints.write_text(
         "".join(
@@ -99,7 +89,7 @@ def user_shell(home: Path, distributions: Path, own_server_url: str) -> Iterator
     )
     environment = _environment(
         home,
-        PATH=f"{environment_folder / 'bin'}:/usr/bin:/bin",
+        PATH=str(make_path(home / "system")),
         PIP_CONSTRAINT=str(constraints),
         PIP_FIND_LINKS=str(distributions),
         TEST_DATABASE_URL=own_server_url,

@@ -66,6 +66,17 @@ def test_a_command_that_fails_is_found(plain_shell: PageShell) -> None:
         plain_shell.run(block("true\nfalse\ntrue\n"))
 
 
+@pytest.mark.parametrize(
+    "commands", ["pip install faultline-queue", "python -m venv .venv", "faultline --version"]
+)
+def test_what_a_fresh_system_does_not_have_is_found(plain_shell: PageShell, commands: str) -> None:
+    """Debian has python3 only, and refuses to install outside of an environment."""
+    with pytest.raises(BlockFailed, match="ended with"):
+        plain_shell.run(block(f"{commands}\n"))
+    plain_shell.run(block("python3 -m venv .venv\n. .venv/bin/activate\npip install x\n"))
+    plain_shell.run(block("python -c 'import faultline' && faultline --version\n"))
+
+
 def test_variables_and_files_stay_from_block_to_block(plain_shell: PageShell) -> None:
     plain_shell.run(block("# a.txt\nhello\n"))
     plain_shell.run(block("name=a.txt\n"))

@@ -140,12 +140,17 @@ def test_a_sync_connection_in_async_code_and_vice_versa_is_a_clear_error(
 ) -> None:
     async def call() -> None:
         async with await psycopg.AsyncConnection.connect(database_url) as own:
-            with pytest.raises(InvalidInput, match="AsyncConnection: use the _async method"):
+            with pytest.raises(InvalidInput, match="an AsyncConnection: use the _async method"):
                 charge.options(conn=own).enqueue(invoice=1)
         with pytest.raises(InvalidInput, match="conn is a Connection: it must be async here"):
             await charge.options(conn=conn).enqueue_async(invoice=1)
-        with pytest.raises(InvalidInput, match="conn is a str"):
+        with pytest.raises(InvalidInput, match=r"conn is a str, .*\(connect first: with psycopg"):
             await charge.options(conn="postgresql://").enqueue_async(invoice=1)
+        with pytest.raises(InvalidInput, match=r"conn is an int, .*pass a connection of psycopg"):
+            await charge.options(conn=1).enqueue_async(invoice=1)  # type: ignore[arg-type]
+        cursor: Any = conn.cursor()
+        with pytest.raises(InvalidInput, match=r"conn is a Cursor, .*conn=cursor\.connection"):
+            charge.options(conn=cursor).enqueue(invoice=1)
 
     in_async(app, call)
     assert count(conn, JOBS) == 0

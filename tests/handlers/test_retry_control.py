@@ -313,3 +313,23 @@ def test_on_dead_is_called_for_failures_and_not_for_what_was_snoozed_or_cancelle
     assert dead == expected
     reasons = {app.get(job_id).failed_reason for job_id in (expiring, cancelled)}
     assert (reasons, app.get(snoozed).state) == ({"expired", "cancelled"}, JobState.QUEUED)
+
+
+class BrokenPolicy(RetryPolicy):
+    def decide(self, error: BaseException, attempt: int) -> Any:
+        raise RuntimeError("the policy's own bug")
+
+
+def test_a_job_whose_policy_fails_is_queued_again_at_once(
+    app: Faultline, conn: Connection, events: EventTap
+) -> None:
+    """Otherwise it stays running until its lease ends, and the error is not kept."""
+    fail = raising(app, "async", ValueError, retry=BrokenPolicy())
+    job_id = fail.enqueue().job_id
+    with working(app):
+        wait_until(lambda: events.of("job_retry_scheduled"))
+    record = app.get(job_id)
+    assert (record.state, record.attempts) == (JobState.QUEUED, 1)
+    assert record.last_error is not None
+    assert record.last_error.startswith("ValueError")
+    assert any("BrokenPolicy could not decide" in each["reason"] for each in events.of("degraded"))

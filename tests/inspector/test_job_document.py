@@ -58,7 +58,7 @@ def test_the_document_says_why_the_job_is_not_running(client: TestClient, conn: 
     assert why["code"] == "no_worker"
     assert "no live worker claims from queue biling" in why["answer"]
     assert why["facts"]["queue"] == "biling"
-    assert why["advice"] == ["start one: faultline --app MODULE:NAME worker --queues biling"]
+    assert why["advice"] == ["start one: faultline worker --app MODULE:NAME --queues biling"]
 
 
 def test_the_document_names_every_session_that_shares_the_lock(

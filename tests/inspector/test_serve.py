@@ -65,7 +65,7 @@ def test_a_port_in_use_is_one_clear_error(database_url: str) -> None:
 def test_a_database_without_the_schema_is_refused_at_once(empty_database_url: str) -> None:
     refusal = invoke(empty_database_url, "inspector", "serve", "--port", "0")
 
-    assert refusal.refused("schema_mismatch").hint == "run: faultline migrate"
+    assert refusal.refused("schema_mismatch").hint == "faultline migrate"
 
 
 def test_the_command_line_does_not_load_the_web_framework() -> None:

@@ -29,13 +29,13 @@ def test_a_database_newer_than_the_code_is_refused_with_the_remedy(database_url:
 
 def test_an_empty_database_is_refused_with_the_command_that_helps(empty_database_url: str) -> None:
     with connect(empty_database_url) as conn:
-        with pytest.raises(SchemaMismatch, match="without Faultline's schema") as refusal:
+        with pytest.raises(SchemaMismatch, match="has no Faultline schema") as refusal:
             require_current_schema(conn)
         migrate(empty_database_url)
 
         require_current_schema(conn)
 
-    assert refusal.value.hint == "run: faultline migrate"
+    assert refusal.value.hint == "faultline migrate"
 
 
 def test_a_migration_gives_up_on_a_table_that_stays_locked_and_says_so(database_url: str) -> None:

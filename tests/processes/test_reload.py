@@ -95,11 +95,11 @@ def test_a_worker_whose_reloader_was_killed_drains(worker: ProjectProcess) -> No
 def test_reload_is_refused_for_several_processes(project: Project) -> None:
     project.write(app=APP)
     worker = project.faultline("worker", "--reload", "--processes", "2")
-    assert worker.wait() == 1
+    assert worker.wait() == 2
     assert "--reload is for one process" in worker.output
 
 
 def test_a_wrong_app_ends_at_once(project: Project) -> None:
     worker = project.faultline("worker", "--reload", app="no_such_module:app")
-    assert worker.wait() == 1
+    assert worker.wait() == 2
     assert "there is no module 'no_such_module'" in worker.output

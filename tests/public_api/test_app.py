@@ -95,7 +95,7 @@ def test_a_job_that_succeeded_is_neither_cancelled_nor_retried(app: Faultline) -
 def test_a_missing_schema_is_an_error_with_its_remedy(empty_database_url: str) -> None:
     application = Faultline(empty_database_url)
     try:
-        with pytest.raises(SchemaMismatch, match="run: faultline migrate"):
+        with pytest.raises(SchemaMismatch, match="faultline migrate"):
             application.get(uuid4())
     finally:
         application.close()

@@ -180,11 +180,11 @@ def test_jobs_are_cancelled_retried_and_deleted_by_filter(
     ids = enqueued(conn, 5)
     [other] = enqueued(conn, 1, queue="other")
     selection = app.jobs(queue="default")
-    assert call(app, colour, selection, "cancel", "a mistake") == ActionReport(done=5)
+    assert call(app, colour, selection, "cancel", "a mistake") == ActionReport(done=5, matched=5)
     assert app.get(ids[0]).last_error == "a mistake"
-    assert call(app, colour, selection, "retry") == ActionReport(done=5)
-    assert call(app, colour, app.jobs(ids=ids[:2]), "delete") == ActionReport(done=2)
-    assert call(app, colour, selection, "delete") == ActionReport(done=3)
+    assert call(app, colour, selection, "retry") == ActionReport(done=5, matched=5)
+    assert call(app, colour, app.jobs(ids=ids[:2]), "delete") == ActionReport(done=2, matched=2)
+    assert call(app, colour, selection, "delete") == ActionReport(done=3, matched=3)
     assert [job.id for job in app.jobs()] == [other]
     query = "SELECT action, detail FROM faultline.audit_log ORDER BY id"
     assert conn.execute(query).fetchall() == [
@@ -199,7 +199,7 @@ def test_jobs_that_an_action_cannot_change_are_named(app: Faultline, conn: Conne
     [running, queued] = enqueued(conn, 2)
     run(conn, protocol.claim("w", ["default"], batch_size=1, lease_seconds=60))
     report = app.jobs(ids=[running, queued, uuid4()]).delete()
-    assert report == ActionReport(done=1, refused=1, refused_ids=(running,))
+    assert report == ActionReport(done=1, refused=1, refused_ids=(running,), matched=2)
 
 
 @pytest.mark.parametrize("verb", ["retry", "cancel", "delete"])

@@ -155,7 +155,7 @@ SIGNATURES = {
         " settings: 'WorkerSettings | None' = None) -> 'RunningWorker'"
     ),
     Faultline.find_task: "(self, name: 'str') -> 'Task[Any, Any]'",
-    Task.__call__: "(self, job: 'Job', /, *args: 'P.args', **kwargs: 'P.kwargs') -> 'R'",
+    Task.__call__: "(self, *args: 'Any', **kwargs: 'Any') -> 'Any'",  # typed for type checkers
     Faultline.enqueue: (
         "(self, job: 'JobSpec', *, conn: 'AnyConnection | None' = None) -> 'Enqueued'"
     ),

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from faultline import Faultline, InvalidInput, Job, Task, UnknownTask
+from faultline import Faultline, InvalidInput, Job, RetryPolicy, Task, UnknownTask
 from faultline.testing import run_one
 from tests.enqueueing.test_enqueue import in_async
 from tests.running import work_off
@@ -78,6 +78,31 @@ def test_a_task_needs_no_parentheses(app: Faultline) -> None:
 
     assert bare.settings == app.task(name="other")(at_the_top).settings
     assert work_off(app, bare.enqueue(number=1).job_id).result == 2
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        ({"retry": 3}, r"retry must be a RetryPolicy, not an int \(max_attempts=3"),
+        ({"retry": RetryPolicy}, "retry must be a RetryPolicy, not a type"),
+        ({"retry": None}, "retry must be a RetryPolicy, not a NoneType"),
+        ({"process": "yes"}, "process must be True or False, not a str"),
+        ({"concurrency": "3"}, "concurrency must be a number or a Limit, not a str"),
+        ({"rate": 3}, "rate must be a Rate, not an int"),
+        ({"unique": "invoice"}, r"unique must be a faultline\.Unique, not a str"),
+        ({"timeout": "30"}, "timeout must be seconds or a timedelta, not a str"),
+        ({"lease": True}, "lease must be seconds or a timedelta, not a bool"),
+        ({"max_attempts": "3"}, "max_attempts must be 1 to 1000, not 3"),
+        ({"priority": None}, r"priority must be 0 \(first\) to 9 \(last\), not None"),
+        ({"queue": None}, "'None' is not a queue name"),
+    ],
+    ids=str,
+)
+def test_a_setting_of_another_type_is_refused_where_the_task_is_defined(
+    app: Faultline, option: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InvalidInput, match=message):
+        app.task(name="t", **option)(at_the_top)
 
 
 class Holder:

@@ -406,8 +406,8 @@ def test_an_edit_keeps_the_key_of_the_enqueue(app: Faultline, sync: Task[..., An
     [
         ({"by": "customer"}, r"not a string \(by=\('customer',\)\)"),
         ({"by": (1,)}, "a name that is not a string"),
-        ({"while_": "queud"}, r"while_ must be .* not 'queud' \(did you mean 'queued'\?\)"),
-        ({"on_conflict": "replaced"}, r"did you mean 'replace'\?"),
+        ({"while_": "queud"}, r"while_ must be .* not 'queud' \(did you mean queued\?\)"),
+        ({"on_conflict": "replaced"}, r"did you mean replace\?"),
         ({"on_conflict": None}, "on_conflict must be"),
         ({"for_": 0}, "for_ must be at least"),
         ({"for_": timedelta(days=400)}, "at most 31,536,000 seconds"),

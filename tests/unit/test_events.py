@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 from datetime import datetime
 from io import StringIO
 from typing import Any
@@ -108,5 +109,8 @@ def test_nothing_is_both_routine_and_a_warning() -> None:
     assert ROUTINE.isdisjoint(WARNINGS)
 
 
-def test_a_log_that_was_not_opened_is_silent() -> None:
-    EventLog().emit(Event.JOB_DEAD)
+def test_a_log_that_was_not_opened_passes_events_to_the_logging_module(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    EventLog().emit(Event.JOB_DEAD, task="shop.charge")
+    assert caplog.record_tuples == [("faultline", logging.WARNING, "job_dead task=shop.charge")]

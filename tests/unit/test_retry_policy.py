@@ -5,7 +5,10 @@ from __future__ import annotations
 import pytest
 
 from faultline import InvalidSettings, RetryPolicy
+from faultline.events import Event
 from faultline.model import DEFAULT_MAX_ATTEMPTS
+from faultline.retry_policy import RetryDecision, decide_safely
+from tests.running import EventTap
 
 
 @pytest.mark.parametrize(
@@ -40,3 +43,29 @@ def test_the_default_retries_outlast_an_outage_of_two_hours() -> None:
     ]
     assert sum(longest) * (1 - policy.jitter) >= 2 * 3600
     assert longest[0] <= 5  # and what fails for a moment is tried again soon
+
+
+class BrokenPolicy(RetryPolicy):
+    """An application's policy; `delay` is what it says, or the error that it raises."""
+
+    delay: object = None
+
+    def decide(self, error: BaseException, attempt: int) -> RetryDecision:
+        if isinstance(self.delay, Exception):
+            raise self.delay
+        return RetryDecision(self.delay)  # type: ignore[arg-type]
+
+    def delay_seconds(self, attempt: int) -> float:
+        raise KeyError(attempt)
+
+
+@pytest.mark.parametrize("delay", [RuntimeError("no table"), None, -1, float("nan"), "5"])
+def test_a_policy_that_fails_is_replaced_by_the_default_one(
+    events: EventTap, delay: object
+) -> None:
+    policy = type("Own", (BrokenPolicy,), {"delay": delay})()
+    for is_of_handler in (True, False):
+        decision = decide_safely(policy, ValueError(), 1, is_of_handler=is_of_handler)
+        assert 0 < decision.delay_seconds <= RetryPolicy().base_seconds
+        assert decision.gives_up is False
+    assert [each["reason"].split()[0] for each in events.of(Event.DEGRADED)] == ["Own", "Own"]

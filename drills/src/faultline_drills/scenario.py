@@ -102,6 +102,11 @@ def all_scenarios() -> dict[str, Scenario]:
     return dict(sorted(_found.items()))
 
 
+def complete_scenario(ctx: object, param: object, incomplete: str) -> list[str]:
+    """For a shell: the scenarios whose names begin like this."""
+    return [name for name in all_scenarios() if name.startswith(incomplete)]
+
+
 def find_scenario(name: str) -> Scenario:
     known = all_scenarios()
     if name not in known:

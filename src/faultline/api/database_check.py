@@ -68,7 +68,7 @@ class DatabaseCheck:
         if version < known:
             raise SchemaMismatch(
                 f"the database is at schema version {version}; this Faultline needs {known}",
-                hint="run: faultline migrate",
+                hint="faultline migrate",
             )
         if version > known:
             await self._require_compatible(version)

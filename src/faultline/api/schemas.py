@@ -29,6 +29,7 @@ from faultline.payload import (
     encode_payload,
 )
 from faultline.statements.many_jobs import STATES, ManyAction
+from faultline.wording import with_article
 
 MANY_JOBS = 500  # jobs that one request for many changes, unless it says otherwise
 MOST_JOBS = 1000
@@ -85,14 +86,16 @@ def _check_time(text: Any, what: str = "run_at") -> datetime | None:
 
 def _check_reason(reason: Any) -> str | None:
     if reason is not None and not isinstance(reason, str):
-        raise InvalidInput(f"a reason is a string, not a {type(reason).__name__}")
+        raise InvalidInput(f"a reason is a string, not {with_article(type(reason).__name__)}")
     encode_json(reason, what="the reason")
     return reason
 
 
 def _check_text(text: Any) -> str:
     if not isinstance(text, str):
-        raise InvalidInput(f"a failed_reason or an error is a string, not a {type(text).__name__}")
+        raise InvalidInput(
+            f"a failed_reason or an error is a string, not {with_article(type(text).__name__)}"
+        )
     encode_json(text, what="the filter")
     return text
 

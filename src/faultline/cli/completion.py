@@ -68,6 +68,14 @@ def complete_queue(ctx: click.Context, param: click.Parameter, incomplete: str) 
     return _starting_with(incomplete, found)
 
 
+def complete_queues(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """The last one of several queues that are separated by commas."""
+    before, comma, last = incomplete.rpartition(",")
+    given = set(before.split(","))
+    found = complete_queue(ctx, param, last)
+    return [f"{before}{comma}{name}" for name in found if name not in given]
+
+
 def complete_limit(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
     """The limits of the application's code and of the database, if one is given."""
     found: set[str] = set()

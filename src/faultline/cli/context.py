@@ -13,7 +13,7 @@ from typing import Any
 
 from faultline.app import Faultline
 from faultline.cli.project_settings import ProjectSettings, read_project_settings
-from faultline.errors import FaultlineError, InvalidInput, InvalidSettings
+from faultline.errors import FaultlineError, InvalidSettings
 from faultline.events import log
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import driver_errors, explain_error
@@ -29,6 +29,7 @@ from faultline.statements import audit
 from faultline.statements.audit import Actor
 from faultline.suggestions import did_you_mean
 from faultline.task_imports import import_module
+from faultline.wording import with_article
 
 LOCK_TIMEOUT_SECONDS = 5
 
@@ -125,7 +126,7 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
     """Import the application; its modules are found in `folder`, else in this folder."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise InvalidInput(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
+        raise InvalidSettings(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
     sys.path.insert(0, str(folder or Path.cwd()))
     module = import_module(module_name, what="--app: ")
     try:
@@ -137,10 +138,12 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
             hint = did_you_mean(name, apps) or only or f"its Faultline objects: {', '.join(apps)}"
         else:
             hint = "name your Faultline object"
-        raise InvalidInput(f"--app: the module {module_name} has no {name!r}", hint=hint) from None
+        raise InvalidSettings(
+            f"--app: the module {module_name} has no {name!r}", hint=hint
+        ) from None
     if not isinstance(app, Faultline):
-        raise InvalidInput(
-            f"--app: {path} is a {type(app).__name__}, not a Faultline",
+        raise InvalidSettings(
+            f"--app: {path} is {with_article(type(app).__name__)}, not a Faultline",
             hint="name your Faultline object",
         )
     return app

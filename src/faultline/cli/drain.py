@@ -17,6 +17,7 @@ from rich.text import Text
 
 from faultline.cli.context import Context, audited, session
 from faultline.cli.output import console, count, duration, json_option, one_line, print_json
+from faultline.cli.usage_errors import UsageProblem
 from faultline.errors import InvalidInput
 from faultline.postgres.sessions import Connection, run
 from faultline.statements.workers import WorkerSighting, WorkerStatus, registry, request_drain
@@ -56,15 +57,15 @@ def drain(
     WORKER is a worker's id, or a quoted pattern: 'web-3-*' matches the workers of the host web-3. They
     claim no more jobs. A released job has used up no attempt. The supervisor of --processes does not start
     a drained worker again, but an orchestrator does: scale it down instead, or let the orchestrator send
-    SIGTERM, which drains too.
+    SIGTERM, which drains too. With --all, no registered worker is no error.
     """
     if bool(workers) == all_workers:
-        raise InvalidInput(
+        raise UsageProblem(
             "no worker is given" if not workers else "workers and --all exclude each other",
             hint="name the workers, or: faultline drain --all --wait",
         )
     if timeout_seconds is not None and not wait:
-        raise InvalidInput("--timeout has no effect without --wait", hint="add --wait")
+        raise UsageProblem("--timeout has no effect without --wait", hint="add --wait")
     with session(context) as conn:
         sightings = {each.id: each for each in run(conn, registry())}
         target = "all workers" if all_workers else f"worker {', '.join(workers)}"

@@ -11,6 +11,7 @@ import click
 
 from faultline.cli.completion import complete_queue, complete_task
 from faultline.cli.context import Context, session, with_lock_timeout
+from faultline.cli.durations import METAVAR, Duration
 from faultline.cli.output import json_option, print_json
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.enqueue_options import EnqueueOptions, lease_seconds_of, seconds_of
@@ -18,7 +19,7 @@ from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import check_task_name, encode_payload, parse_json
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline.suggestions import did_you_mean
+from faultline.suggestions import joined
 from faultline.task import TaskSettings, job_spec
 from faultline.unique import OnConflict, Unique, While
 
@@ -36,22 +37,25 @@ from faultline.unique import OnConflict, Unique, While
 )
 @click.option("--run-at", metavar="ISO", help="Do not start before this time, given with its zone.")
 @click.option(
-    "--delay", type=float, metavar="SECONDS", help="Do not start before this many seconds from now."
+    "--delay",
+    type=Duration(),
+    metavar=METAVAR,
+    help="Do not start before this time from now: 300 or 5m.",
 )
 @click.option(
     "--expires-in",
-    type=float,
-    metavar="SECONDS",
-    help="Fail the job if it has not started within this many seconds.",
+    type=Duration(),
+    metavar=METAVAR,
+    help="Fail the job if it has not started within this time.",
 )
 @click.option(
     "--timeout",
-    type=float,
-    metavar="SECONDS",
+    type=Duration(),
+    metavar=METAVAR,
     help="How long an attempt may take; else the task's.",
 )
 @click.option(
-    "--lease", type=float, metavar="SECONDS", help="How long its lease is; else the task's."
+    "--lease", type=Duration(), metavar=METAVAR, help="How long its lease is; else the task's."
 )
 @click.option(
     "--unique-by",
@@ -64,7 +68,7 @@ from faultline.unique import OnConflict, Unique, While
     help="A job counts until its first claim or its end; unfinished if absent.",
 )
 @click.option(
-    "--unique-for", type=float, metavar="SECONDS", help="A job counts for at least this long."
+    "--unique-for", type=Duration(), metavar=METAVAR, help="A job counts for at least this long."
 )
 @click.option(
     "--on-conflict",
@@ -182,10 +186,8 @@ def task_settings(
             task.arguments(encode_payload(arguments))
     except UnknownTask as error:
         if not force:
-            question = did_you_mean(name, context.app.tasks)
-            raise UnknownTask(
-                error.message, hint=f"{question or error.hint}; --force enqueues the job anyway"
-            ) from None
+            hint = joined(error.hint, "--force enqueues the job anyway")
+            raise UnknownTask(error.message, hint=hint) from None
         return TaskSettings(), _as_it_is
     return task.settings, task.bind_unique
 

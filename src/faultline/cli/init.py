@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -13,7 +14,8 @@ from faultline.errors import InvalidInput
 _TEMPLATES = "project_template"
 _SUFFIX = ".template"
 _FALLBACK_NAME = "jobs"
-_NEEDED = "faultline-queue[embedded,testing]"  # pytest too; the README of a project says the same
+_NEEDED = "faultline-queue[api,embedded,testing]"  # pytest too; a project's README says the same
+_MAX_NAME_LENGTH = 40  # of a project: the names of its table and queue have at most 63
 
 
 @click.command()
@@ -38,14 +40,15 @@ def init(folder: Path) -> None:
         click.echo(f"wrote {folder / name}")
     click.echo("next:")
     if folder != Path():
-        click.echo(f"  cd {folder}")
+        click.echo(f"  cd {shlex.quote(str(folder))}")
     for command in (f"pip install '{_NEEDED}'", "python tasks.py", "faultline worker", "pytest"):
         click.echo(f"  {command}")
 
 
 def project_name(folder: Path) -> str:
-    """The folder's name as a name of a distribution and a database."""
-    name = re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower()).strip("_")
+    """The folder's name as a name of a distribution, a database, a task and a queue."""
+    name = re.sub(r"[^a-z0-9]+", "_", folder.resolve().name.lower())
+    name = name.strip("_")[:_MAX_NAME_LENGTH].rstrip("_")
     return name if name[:1].isalpha() else f"{_FALLBACK_NAME}_{name}".rstrip("_")
 
 

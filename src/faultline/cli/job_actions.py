@@ -22,7 +22,7 @@ from faultline.statements import protocol
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.many_jobs import COUNT_PAGE, ActionReport, JobSweep, ManyAction
 from faultline.statements.statement import Statement
-from faultline.wording import plain
+from faultline.wording import first_line, plain
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -188,13 +188,14 @@ def _sweep(
     with session(context) as conn:
         wanted = options.resolve(conn, job_ids)
         matched, sample = _count(conn, wanted, action)
+        question = None if matched or how.as_json else options.suggestion(context, conn)
         if how.dry_run:
-            _print_dry_run(conn, action, matched, sample, how)
+            _print_dry_run(conn, action, matched, sample, how, question)
             return
         if matched:
             _confirm(action, matched, how)
         report = _run(conn, JobSweep(wanted, action, reason=reason), action, matched, how)
-    _print_report(action, matched, report, how)
+    _print_report(action, matched, report, how, question)
     if report.locked or report.refused:
         sys.exit(1)
 
@@ -242,20 +243,26 @@ def _run(
 
 
 def _print_dry_run(
-    conn: Connection, action: ManyAction, matched: int, sample: list[UUID], how: _How
+    conn: Connection,
+    action: ManyAction,
+    matched: int,
+    sample: list[UUID],
+    how: _How,
+    question: str | None,
 ) -> None:
     found = run(conn, statements.documents_of(sample))
     if how.as_json:
         print_json({"action": action, "dry_run": True, "matched": matched, "sample": found})
         return
-    click.echo(f"would {action} {count(matched, 'job')}; nothing was changed")
+    because = f"; {question}" if question else "; nothing was changed"
+    click.echo(f"would {action} {count(matched, 'job')}{because}")
     if found:
         print_table(
             ["id", "task", "queue", "state", ""],
             [
                 [
                     *(str(job["id"]), job["task"], job["queue"], job["state"]),
-                    one_line(job["last_error"] or "", 60),
+                    one_line(first_line(job["last_error"]), 60),
                 ]
                 for job in found
             ],
@@ -264,13 +271,15 @@ def _print_dry_run(
         click.echo(f"and {matched - len(found):,} more")
 
 
-def _print_report(action: ManyAction, matched: int, report: ActionReport, how: _How) -> None:
+def _print_report(
+    action: ManyAction, matched: int, report: ActionReport, how: _How, question: str | None
+) -> None:
     if how.as_json:
         told = {"action": action, "dry_run": False, "matched": matched}
         print_json({**told, **asdict(report), "matched": matched})
         return
     if not matched and not report.done:
-        click.echo("no such jobs")
+        click.echo(f"no such jobs{f'; {question}' if question else ''}")
         return
     click.echo(f"{count(report.done, 'job')} {_DONE[action]}")
     for number, why, ids in (

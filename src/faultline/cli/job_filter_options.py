@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, TypeVar
@@ -12,36 +11,38 @@ from uuid import UUID
 import click
 
 from faultline.cli.completion import complete_queue, complete_task
+from faultline.cli.context import Context
+from faultline.cli.durations import with_unit
+from faultline.cli.known_queues import near_queue
 from faultline.job_selection import job_filter
 from faultline.model import JobState
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import clock
 from faultline.statements.job_filter import JobFilter
+from faultline.suggestions import did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_AGO = re.compile(r"(\d{1,9})(s|min|h|d|w)\Z")
-_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _TIMES = ("created_after", "created_before", "finished_after", "finished_before")
 
 
 class _Moment(click.ParamType[datetime | timedelta]):
-    """An ISO time with a zone, or how long ago: 90s, 30min, 12h, 7d, 2w."""
+    """An ISO time with a zone, or how long ago: 90s, 30m, 12h, 7d, 2w."""
 
     name = "time"
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
     ) -> datetime | timedelta:
-        if found := _AGO.match(value):
-            return timedelta(seconds=int(found[1]) * _SECONDS[found[2]])
+        if (seconds := with_unit(value)) is not None:
+            return timedelta(seconds=seconds)
         try:
             moment = datetime.fromisoformat(value)
         except ValueError:
             moment = None
         if moment is None or moment.tzinfo is None:
             self.fail(
-                f"{value[:80]!r} is neither a time ago (30min, 12h, 7d) nor an ISO time with a zone"
+                f"{value[:80]!r} is neither a time ago (30m, 12h, 7d) nor an ISO time with a zone"
                 " (2030-01-31T09:00:00+01:00).",
                 param,
                 ctx,
@@ -59,9 +60,17 @@ class FilterOptions:
     def is_empty(self) -> bool:
         return not self._given
 
-    @property
-    def queue(self) -> str | None:
-        return self._given.get("queue")
+    def suggestion(self, context: Context, conn: Connection) -> str | None:
+        """A question with the closest queue or task, if the given one is unknown."""
+        if (queue := self._given.get("queue")) is not None and (
+            question := near_queue(context, conn, queue)
+        ):
+            return question
+        task = self._given.get("task")
+        if task is None or context.app_path is None:
+            return None
+        context.app.import_tasks()
+        return None if task in context.app.tasks else did_you_mean(task, context.app.tasks)
 
     def resolve(self, conn: Connection, job_ids: Sequence[UUID] = ()) -> JobFilter:
         """A time ago is counted from the database's clock, which wrote the jobs' times."""

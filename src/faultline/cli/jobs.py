@@ -16,19 +16,20 @@ from faultline.cli.context import Context, audited, session
 from faultline.cli.enqueue import read_payload
 from faultline.cli.job_actions import cancel, delete, retry
 from faultline.cli.job_filter_options import FilterOptions, filter_options
-from faultline.cli.known_queues import near_queue
 from faultline.cli.output import count, duration, json_option, one_line, print_json, print_table
-from faultline.errors import UnknownJob
+from faultline.errors import InvalidInput, UnknownJob
 from faultline.job_selection import READ_PAGE, write_lines
 from faultline.model import JobRecord, JobState, ReportedProgress
+from faultline.payload import encode_payload
 from faultline.postgres.sessions import Connection, run, run_reads
 from faultline.statements import clock, job_pages, protocol
 from faultline.statements import jobs as statements
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.jobs import JobText
 from faultline.statements.many_jobs import JobSweep
+from faultline.suggestions import joined
 from faultline.timeline import TimelineEvent
-from faultline.wording import plain
+from faultline.wording import first_line, plain
 
 
 @click.group()
@@ -65,8 +66,7 @@ def list_jobs(
         found, following = _page(conn, options.resolve(conn), limit, after)
         now = run(conn, clock.database_time())
         texts = run(conn, statements.texts_of([job.id for job in found])) if as_json else {}
-        queue = None if found or as_json else options.queue
-        question = None if queue is None else near_queue(context, conn, queue)
+        question = None if found or as_json else options.suggestion(context, conn)
     if as_json:
         print_json([_with_stored_text(job, texts.get(job.id)) for job in found])
     elif not found:
@@ -111,11 +111,8 @@ def _note(job: JobRecord, now: datetime) -> str:
         case JobState.RUNNING:
             return f"on {job.lease_owner}"
         case JobState.FAILED:
-            return (
-                f"{job.failed_reason}: {job.last_error}"
-                if job.last_error
-                else f"{job.failed_reason}"
-            )
+            error = first_line(job.last_error)
+            return f"{job.failed_reason}: {error}" if error else f"{job.failed_reason}"
     return ""
 
 
@@ -188,21 +185,45 @@ def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
     required=True,
     help="The new payload: a JSON object of the task's arguments; - reads it from stdin.",
 )
+@click.option(
+    "--force", is_flag=True, help="Store it even if the arguments do not fit the task of --app."
+)
 @json_option
 @click.pass_obj
-def edit(context: Context, job: UUID, payload: str, as_json: bool) -> None:
+def edit(context: Context, job: UUID, payload: str, force: bool, as_json: bool) -> None:
     """Replace the payload of a queued or failed job.
 
-    The former payload stays in the job's timeline. A failed job does not run again by itself: retry it.
+    The arguments are checked if --app has the job's task. The former payload stays in the job's timeline. A
+    failed job does not run again by itself: retry it.
     """
-    verb = protocol.edit_payload(job, read_payload(payload))
-    with session(context) as conn, audited(conn, "edit", f"job {job}"):
-        state = run(conn, verb)
+    arguments = read_payload(payload)
+    verb = protocol.edit_payload(job, arguments)
+    with session(context) as conn:
+        if not force:
+            _check_arguments(context, conn, job, arguments)
+        with audited(conn, "edit", f"job {job}"):
+            state = run(conn, verb)
     if as_json:
         print_json({"job_id": job, "state": state})
     else:
         hint = f"; to run it: faultline jobs retry {job}" if state is JobState.FAILED else ""
         click.echo(f"{job}  has the new payload, and is {state}{hint}")
+
+
+def _check_arguments(context: Context, conn: Connection, job: UUID, arguments: Any) -> None:
+    """Refuse arguments that the job's task would refuse, if the application has it."""
+    if context.app_path is None:
+        return
+    context.app.import_tasks()
+    record = run(conn, statements.get_job(job))
+    task = None if record is None else context.app.tasks.get(record.task)
+    if task is not None:
+        try:
+            task.arguments(encode_payload(arguments))
+        except InvalidInput as error:
+            raise InvalidInput(
+                error.message, hint=joined(error.hint, "--force stores it anyway")
+            ) from None
 
 
 @jobs.command()

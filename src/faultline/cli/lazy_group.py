@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from faultline.cli.global_options import accept_global_options
+from faultline.cli.usage_errors import UnknownCommand
 from faultline.errors import FaultlineError
 from faultline.suggestions import close_matches
 
@@ -59,7 +60,7 @@ class LazyGroup(click.Group):
         is_unknown = name not in self._modules and name not in self._elsewhere
         if is_unknown and not name.startswith("-") and not ctx.resilient_parsing:
             found = close_matches(name, self.list_commands(ctx)) or self._subcommands(ctx, name)
-            raise click.UsageError(f"No such command {name!r}.{_question(found)}", ctx)
+            raise UnknownCommand(name, found, ctx)
         return super().resolve_command(ctx, args)
 
     def _subcommands(self, ctx: click.Context, name: str) -> list[str]:
@@ -71,10 +72,6 @@ class LazyGroup(click.Group):
             if isinstance(command, click.Group)
             for inner in close_matches(name, command.list_commands(ctx))
         ]
-
-
-def _question(found: list[str]) -> str:
-    return f" Did you mean {' or '.join(found)}?" if found else ""
 
 
 def _from_entry_point(name: str, requirement: str) -> click.Command:

@@ -17,8 +17,8 @@ import click
 from faultline import __version__
 from faultline.cli.global_options import leading_options
 from faultline.cli.lazy_group import LazyGroup
-from faultline.cli.usage_errors import is_help, usage_problem
-from faultline.errors import FaultlineError, NoTasks
+from faultline.cli.usage_errors import UsageProblem, is_help, system_problem, usage_problem
+from faultline.errors import FaultlineError, InvalidSettings
 from faultline.wording import plain
 
 # Each command is defined in the module of its name.
@@ -84,7 +84,10 @@ def cli(
 
 
 def main() -> None:
-    """Run the command line; an error is one line and exit code 1, or 2 for usage."""
+    """Run the command line; an error is one line and exit code 1.
+
+    It is 2 if the command line or the settings are wrong, so that a restart would not help.
+    """
     open_closed_streams()
     if any(word.startswith("--database-url") for word in sys.argv[1:]):
         from faultline.cli.database_url_option import conceal_passwords
@@ -104,7 +107,10 @@ def main() -> None:
         if _was_interrupted(error):
             _abort()
         _print_error(error)
-        sys.exit(2 if isinstance(error, NoTasks) else 1)  # 2: a restart would not help
+        sys.exit(2 if isinstance(error, InvalidSettings | UsageProblem) else 1)
+    except OSError as error:  # a file that cannot be read or written
+        _print_error(system_problem(error))
+        sys.exit(1)
     except Exception as error:
         from faultline.postgres.driver import DriverError
         from faultline.postgres.errors import explain_error

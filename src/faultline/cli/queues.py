@@ -8,14 +8,14 @@ import click
 
 from faultline.cli.completion import complete_queue
 from faultline.cli.context import Context, audited, session
-from faultline.cli.known_queues import near_queue, other_queues
+from faultline.cli.known_queues import other_queues
 from faultline.cli.output import duration, json_option, print_json, print_table
 from faultline.errors import InvalidInput
 from faultline.payload import check_queue_name
 from faultline.postgres.sessions import Connection, run
 from faultline.statements import queues as statements
 from faultline.statements.queues import EXACT_UP_TO, QueueCount
-from faultline.suggestions import did_you_mean
+from faultline.suggestions import did_you_mean, joined
 
 
 @click.group(invoke_without_command=True)
@@ -71,7 +71,7 @@ def pause(context: Context, queue: str, reason: str | None, force: bool, as_json
     with session(context) as conn, audited(conn, "pause", f"queue {queue}"):
         check_queue_name(queue)
         if not force:
-            _require_known(context, conn, queue)
+            _require_known(context, conn, queue, "--force pauses it before its first job")
         is_new = run(conn, statements.pause(queue, reason))
     if as_json:
         print_json({"queue": queue, "paused": True, "changed": is_new})
@@ -79,15 +79,12 @@ def pause(context: Context, queue: str, reason: str | None, force: bool, as_json
         click.echo(f"{queue} is paused" if is_new else f"{queue} was paused already")
 
 
-def _require_known(context: Context, conn: Connection, queue: str) -> None:
+def _require_known(context: Context, conn: Connection, queue: str, advice: str) -> None:
     """Refuse a queue that neither the database nor the application knows."""
     others = other_queues(context, conn, queue)
     if others is not None:
-        question = did_you_mean(queue, others)
-        anyway = "--force pauses it before its first job"
-        raise InvalidInput(
-            f"there is no queue {queue!r}", hint=f"{question} {anyway}" if question else anyway
-        )
+        hint = joined(did_you_mean(queue, others), advice)
+        raise InvalidInput(f"there is no queue {queue!r}", hint=hint)
 
 
 @queues.command()
@@ -95,19 +92,21 @@ def _require_known(context: Context, conn: Connection, queue: str) -> None:
 @json_option
 @click.pass_obj
 def resume(context: Context, queue: str, as_json: bool) -> None:
-    """Let workers claim jobs of QUEUE again."""
+    """Let workers claim jobs of QUEUE again.
+
+    A queue that is not paused is left as it is. One that does not exist is refused, as by `pause`.
+    """
     with session(context) as conn, audited(conn, "resume", f"queue {queue}"):
+        check_queue_name(queue)
         was_paused = run(conn, statements.resume(queue))
-        question = None
-        if not (was_paused or as_json):
-            paused = [each.queue for each in run(conn, statements.paused())]
-            question = did_you_mean(queue, paused) or near_queue(context, conn, queue)
+        if not was_paused:
+            _require_known(context, conn, queue, "`faultline queues` lists them")
     if as_json:
         print_json({"queue": queue, "paused": False, "changed": was_paused})
     elif was_paused:
         click.echo(f"{queue} is resumed")
     else:
-        click.echo(f"{queue} was not paused{f'; {question}' if question else ''}")
+        click.echo(f"{queue} was not paused")
 
 
 def _format_count(counted: QueueCount) -> str:

@@ -11,6 +11,7 @@ import click
 
 from faultline.cli.completion import complete_queue, complete_task
 from faultline.cli.context import Context, audited, session
+from faultline.cli.durations import METAVAR, Duration
 from faultline.cli.enqueue import parse_time, read_payload, task_settings
 from faultline.cli.output import duration, json_option, print_json, print_table
 from faultline.config import LONGEST_RETRY_SECONDS
@@ -187,14 +188,22 @@ def remove(context: Context, name: str, as_json: bool) -> None:
 @click.argument("task", shell_complete=complete_task)
 @click.argument("payload", metavar="[PAYLOAD_JSON]", default="{}")
 @click.option("--cron", help="Minute, hour, day of the month, month and day of the week.")
-@click.option("--every", type=int, metavar="SECONDS", help="Fire every so many seconds instead.")
+@click.option(
+    "--every",
+    type=Duration(is_whole=True),
+    metavar=METAVAR,
+    help="Fire this often instead: 300 or 5m.",
+)
 @click.option("--anchor", metavar="ISO", help="Count --every from this time, given with its zone.")
 @click.option("--tz", default="UTC", show_default=True, help="The time zone of --cron.")
 @click.option("--queue", help="The queue; else the task's.", shell_complete=complete_queue)
 @click.option("--priority", type=int, help="From 0 (first) to 9 (last); else the task's own or 5.")
 @click.option("--max-attempts", type=int, help="Attempts of each job; else the task's own or 10.")
 @click.option(
-    "--expires-in", type=float, metavar="SECONDS", help="Fail a job not started within this time."
+    "--expires-in",
+    type=Duration(),
+    metavar=METAVAR,
+    help="Fail a job not started within this time.",
 )
 @click.option(
     "--missed",
@@ -211,7 +220,11 @@ def remove(context: Context, name: str, as_json: bool) -> None:
     help="How many times fire with --missed all.",
 )
 @click.option(
-    "--jitter", type=float, default=0, metavar="SECONDS", help="Delay each job by up to this long."
+    "--jitter",
+    type=Duration(),
+    default=0,
+    metavar=METAVAR,
+    help="Delay each job by up to this long.",
 )
 @click.option("--replace", is_flag=True, help="Change the schedule if it exists.")
 @click.option("--force", is_flag=True, help="Add it even if --app has no such task.")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import click
 
+from faultline.cli.completion import complete_queues
 from faultline.cli.context import Context
 from faultline.cli.database_url_option import without_url
 from faultline.cli.service_options import (
@@ -35,6 +36,7 @@ DEFAULTS = WorkerSettings()
 @click.option(
     "-q",
     "--queues",
+    shell_complete=complete_queues,
     help="The queues to claim from, separated by commas; '*' for every other queue. If absent, the queues"
     " of your tasks, and `default`. `billing:5=3`: at most 5 jobs of billing at once, and 3 parts of the"
     " claims.",
@@ -47,7 +49,12 @@ DEFAULTS = WorkerSettings()
     f" else {DEFAULT_CONCURRENCY}.",
 )
 @click.option(
-    "-p", "--processes", default=1, show_default=True, help="How many processes to supervise."
+    "-p",
+    "--processes",
+    type=click.IntRange(1, 1000),
+    default=1,
+    show_default=True,
+    help="How many processes to supervise.",
 )
 @click.option(
     "--lease-seconds",

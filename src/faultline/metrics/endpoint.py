@@ -12,6 +12,7 @@ from typing import Any
 from prometheus_client import CollectorRegistry, make_wsgi_app
 
 from faultline.errors import InvalidSettings, PortUnavailable
+from faultline.events import log
 from faultline.metrics.http_server import MetricsRequest, MetricsResponse, MetricsServer, listen
 
 TOKEN_VARIABLE = "FAULTLINE_METRICS_TOKEN"  # noqa: S105 - the name of a variable
@@ -43,6 +44,9 @@ class Endpoint:
         self._expected = None if token is None else f"Bearer {token}".encode()
         self._server = MetricsServer(listener, self._respond)
         self._server.__enter__()
+        if log.is_text:
+            where = f"[{host}]" if ":" in host else host
+            log.line("info", f"metrics are served on http://{where}:{port}/metrics", {})
 
     def __enter__(self) -> Endpoint:
         return self

@@ -37,8 +37,9 @@ def _fixed(text: str) -> Callable[[dict[str, Any], str], str]:
 def _createdb(parts: dict[str, Any], name: str) -> str:
     """The command that creates the database on the server of the URL."""
     words = ["createdb"]
-    for option, values in (("-h", listed(parts, "host")), ("-p", listed(parts, "port"))):
-        words += [option, values[0]] if values else []
+    for option, name_of_part in (("-h", "host"), ("-p", "port"), ("-U", "user")):
+        values = listed(parts, name_of_part)[:1]
+        words += [option, *values]
     return f"create it, or correct the URL: {shlex.join([*words, name])}"
 
 

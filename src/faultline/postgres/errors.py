@@ -105,7 +105,7 @@ def translate_report(report: ServerReport) -> errors.FaultlineError | None:
         case "3F000" | "42883" | "42P01" if "faultline" in message:
             return errors.SchemaMismatch(
                 "this database has no Faultline schema, or an older one",
-                hint="run: faultline migrate",
+                hint="faultline migrate",
             )
     return None
 
@@ -231,9 +231,11 @@ def _grant_for(message: str) -> str:
     named = message.rpartition(" ")[2]
     for role, names in _ROLES.items():
         if message.startswith("permission denied for") and named in names:
-            return f"GRANT {role} TO its account; faultline migrate --roles makes the role"
+            return (
+                f"GRANT {role} TO the account in the URL; faultline migrate --roles makes the role"
+            )
     return (
-        "grant its account the role for what it does: faultline_producer, faultline_worker,"
+        "grant the account in the URL the role for what it does: faultline_producer, faultline_worker,"
         " faultline_inspector or faultline_operator; faultline migrate --roles makes them"
     )
 

@@ -364,10 +364,10 @@ def require_current_schema(conn: Connection) -> None:
     """Refuse a schema whose version is not that of this code."""
     current = _require_not_newer(installed_version(conn))
     if current < latest_version():
-        found = f"at schema version {current}" if current else "without Faultline's schema"
+        found = f"is at schema version {current}" if current else "has no Faultline schema"
         raise SchemaMismatch(
-            f"the database is {found}; this Faultline needs version {latest_version()}",
-            hint="run: faultline migrate",
+            f"the database {found}; this Faultline needs version {latest_version()}",
+            hint="faultline migrate",
         )
 
 
@@ -377,7 +377,7 @@ def require_fence(conn: Connection) -> None:
     if not fence_is_up(conn):
         raise SchemaMismatch(
             "triggers that refuse stale writes are missing or disabled in this database",
-            hint="run: faultline migrate; then faultline verify",
+            hint="faultline migrate; then faultline verify",
         )
 
 

@@ -79,9 +79,10 @@ class Outage:
             )
 
     def _seconds_to_first_reminder(self) -> float:
-        is_text = log.is_open and not log.is_json
         return (
-            _NEVER_REACHED_SECONDS if is_text and not self._was_reached else _FIRST_REMINDER_SECONDS
+            _NEVER_REACHED_SECONDS
+            if log.is_text and not self._was_reached
+            else _FIRST_REMINDER_SECONDS
         )
 
     def recover(self, purpose: str) -> None:

@@ -67,7 +67,7 @@ class ActionReport:
     gone: int = 0  # they were deleted, or stopped matching, meanwhile
     locked_ids: tuple[UUID, ...] = ()  # the first MAX_NAMED
     refused_ids: tuple[UUID, ...] = ()
-    matched: int = 0  # in a dry run, how many jobs the action would try; else 0
+    matched: int = 0  # how many jobs the action tried, or in a dry run would try
 
     def plus(self, outcomes: Sequence[JobOutcome]) -> ActionReport:
         counts = Counter(each.outcome for each in outcomes)

@@ -37,7 +37,7 @@ from faultline.postgres.errors import is_serialization_conflict, is_server_loss
 from faultline.postgres.sessions import AsyncPool, Pool, ServerAddress, make_async_pool, make_pool
 from faultline.results import discarded, encode_result, result_of
 from faultline.retry_control import Retry, Snooze
-from faultline.retry_policy import RetryDecision, request_of
+from faultline.retry_policy import RetryDecision, decide_safely, request_of
 from faultline.sentry import sentry
 from faultline.steady import steady_now
 from faultline.task import Task
@@ -334,7 +334,7 @@ def _run(request: Request, resources: ChildResources, task: Task[Any, Any]) -> S
         safe = make_safe(error)
         failure = _failure(error, safe, resources.refusal)
         if failure.kind not in ("stale", "snooze"):
-            decision = task.settings.retry.decide(request_of(safe), request.claim.attempt)
+            decision = decide_safely(task.settings.retry, request_of(safe), request.claim.attempt)
             failure = replace(failure, decision=decision)
         return _captured(request.claim, failure, safe) if sentry.is_on else failure
     if (refusal := resources.refusal) is not None:  # the handler swallowed it

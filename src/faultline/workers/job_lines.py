@@ -104,8 +104,7 @@ class JobLines:
     def _line(
         self, claim: Claim, outcome: str, seconds: float | None, retry_in_seconds: float | None
     ) -> str:
-        # The end of an id, because ids of one minute begin alike.
-        words = [_now(), claim.task, f"…{claim.id[-8:]}"]
+        words = [_now(), claim.task, claim.id]  # whole, so that commands take it
         if retry_in_seconds is not None:
             of = f"(attempt {claim.attempt} of {claim.max_attempts})"
             words.append(f"{self._colored(outcome)} in {_seconds(retry_in_seconds)} {of}")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from contextvars import copy_context
 from functools import partial
 from typing import Any, TypeVar
@@ -37,7 +37,7 @@ from faultline.workers.children import failure_of
 from faultline.workers.committer import Committer, Entry
 from faultline.workers.job_lines import JobLines
 from faultline.workers.leases import HeldLeases, Lease
-from faultline.workers.unknown_tasks import UnknownTasks
+from faultline.workers.unknown_tasks import UnknownTasks, why_deferred
 
 T = TypeVar("T")
 
@@ -57,9 +57,11 @@ class Outcomes:
         wakeup: Wakeup,
         hooks: Hooks | None = None,
         job_lines: JobLines | None = None,
+        tasks: Iterable[str] = (),
     ) -> None:
         self._worker_id = worker_id
         self._hooks = hooks
+        self._tasks = tasks  # the names that this worker knows, for suggestions
         self.job_lines = job_lines
         self._held_leases = held_leases
         self._committer = committer
@@ -330,6 +332,7 @@ class Outcomes:
         if to_report := self.unknown_tasks.jobs_to_report(task, len(deferred or leases), now):
             emit(
                 Event.JOBS_DEFERRED,
+                reason=why_deferred(task, self._tasks),
                 task=task,
                 jobs=to_report,
                 job_id=leases[0].claim.id,

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError, StaleLease
-from faultline.events import Event, emit
+from faultline.events import Event, emit, log
 from faultline.metrics import meter
 from faultline.postgres.driver import DriverError
 from faultline.postgres.reconnecting import ReconnectingSession, is_transient
@@ -25,6 +25,7 @@ from faultline.workers.bounded_calls import BoundedCalls
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases
 from faultline.workers.served_queues import ServedQueues
+from faultline.workers.started_lines import started_lines
 
 _DURABILITY = ("fsync", "full_page_writes", "synchronous_commit")
 _LAST_WRITE_SECONDS = 2.0
@@ -113,6 +114,17 @@ class Registration:
         else:
             after_crash = settings.recovery_after_crash_seconds
             in_large_fleet = settings.recovery_in_large_fleet_seconds
+        if log.is_text:
+            for line in started_lines(
+                settings,
+                tasks=list(self._queues.tasks),
+                queues=self._queues.names,
+                is_every=self._queues.is_every,
+                after_crash_seconds=after_crash,
+                after_silence_seconds=after_silence,
+            ):
+                log.line("info", line, {})
+            return
         emit(
             Event.WORKER_STARTED,
             worker=settings.worker_id,

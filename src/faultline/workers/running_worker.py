@@ -37,6 +37,11 @@ class RunningWorker:
         self._has_cancelled_block = False
         self._is_ending = False
 
+    def __repr__(self) -> str:
+        running = self._running
+        state = "not started" if running is None else "ended" if running.done() else "running"
+        return f"<RunningWorker {self.worker_id}, {state}>"
+
     @property
     def worker_id(self) -> str:
         return self._settings.worker_id

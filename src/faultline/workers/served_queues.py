@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import difflib
 import time
 from collections.abc import Awaitable, Callable
 
@@ -19,6 +18,8 @@ from faultline.postgres.reconnecting import is_transient
 from faultline.queue_shares import EVERY_QUEUE
 from faultline.statements import queues
 from faultline.statements.statement import Statement
+from faultline.suggestions import did_you_mean
+from faultline.wording import listing
 from faultline.workers.bounded_calls import NoReply
 
 _LOOK_SECONDS = 5.0
@@ -35,9 +36,9 @@ class ServedQueues:
         given = tuple(
             check_queue_name(name) for name in settings.queues or () if name != EVERY_QUEUE
         )
-        self._tasks = {task.name: task.settings.queue for task in app.tasks.values()}
+        self.tasks = {task.name: task.settings.queue for task in app.tasks.values()}
         self.is_every = EVERY_QUEUE in (settings.queues or ())
-        self._own = tuple(sorted({DEFAULT_QUEUE, *self._tasks.values(), *given}))
+        self._own = tuple(sorted({DEFAULT_QUEUE, *self.tasks.values(), *given}))
         self._is_given = bool(given) and not self.is_every
         self.names = given if self._is_given else self._own
         self._look = asyncio.Event()
@@ -46,27 +47,22 @@ class ServedQueues:
         """Log queues that no task uses, and tasks whose queue is not served."""
         if not self._is_given:
             return
-        used = sorted(set(self._tasks.values()))
+        used = sorted(set(self.tasks.values()))
         for name in self.names:
             if name not in used:
-                near = difflib.get_close_matches(name, used, n=1)
-                if near:
-                    question = f"; did you mean {near[0]}?"
-                elif used:
-                    question = f"; its tasks use {', '.join(used[:_MAX_NAMED_QUEUES])}"
-                    question += ", …" if len(used) > _MAX_NAMED_QUEUES else ""
-                else:
-                    question = ""
-                reason = f"no task of this app uses the queue {name}{question}"
+                reason = f"no task of this app uses the queue {name}"
+                if used:
+                    known = f"its tasks use {listing(used, _MAX_NAMED_QUEUES)}"
+                    reason += f"; {did_you_mean(name, used) or known}"
                 emit(Event.QUEUE_UNUSED, queue=name, reason=reason)
-        unserved = [task for task, queue in self._tasks.items() if queue not in self.names]
+        unserved = [task for task, queue in self.tasks.items() if queue not in self.names]
         if unserved:
             emit(
                 Event.TASKS_UNSERVED,
                 reason="another worker must serve the queue of 1 task"
                 if len(unserved) == 1
                 else f"another worker must serve the queues of {len(unserved)} tasks",
-                queues=sorted({self._tasks[task] for task in unserved}),
+                queues=sorted({self.tasks[task] for task in unserved}),
                 tasks=unserved[:_MAX_NAMED_TASKS],
             )
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from faultline.suggestions import did_you_mean
+
 FIRST_DELAY_SECONDS = 60.0
 LONGEST_DELAY_SECONDS = 3_600.0
 MISSING_SECONDS = 60.0  # how long a task that a child process did not find counts as unknown
@@ -59,6 +61,13 @@ class UnknownTasks:
         sighting.reported_at = now
         to_report, sighting.jobs = sighting.jobs, 0
         return to_report
+
+
+def why_deferred(task: str, known: Iterable[str]) -> str:
+    """A sentence for the log, with the closest known task."""
+    question = did_you_mean(task, known)
+    found = f"this app has no task {task}, so another worker must run its jobs"
+    return f"{found}; {question}" if question else found
 
 
 def _array(names: Iterable[str]) -> str:

@@ -23,7 +23,7 @@ from faultline.model import Claim
 from faultline.postgres.driver import DriverError
 from faultline.postgres.outage import outage_of
 from faultline.postgres.reconnecting import ReconnectingSession, is_worth_waiting
-from faultline.retry_policy import DEFAULT_RETRY, RetryDecision
+from faultline.retry_policy import DEFAULT_RETRY, RetryDecision, decide_safely
 from faultline.sentry import sentry
 from faultline.statements import limits
 from faultline.steady import steady_now
@@ -134,6 +134,7 @@ class Worker:
             wakeup=wakeup,
             hooks=app.hooks,
             job_lines=self._job_lines,
+            tasks=app.tasks,
         )
         self._progress = ProgressReports(make_session(purpose="progress"))
         execution = Execution(
@@ -395,16 +396,14 @@ class Worker:
 def _decide_retry(app: Faultline, claim: Claim, error: Exception) -> RetryDecision:
     """What follows a failure, by the task's policy.
 
-    A child process has decided about its own error, because only it has the exception. Rules by exception
-    are for errors of handlers, not for a lost lease or a process that died.
+    A child process has decided about its own error, because only it has the exception.
     """
     task = app.tasks.get(claim.task)
     policy = DEFAULT_RETRY if task is None else task.settings.retry
     if (failure := failure_of(error)) is not None and failure.decision is not None:
         return failure.decision
-    if isinstance(error, StaleLease | ChildDied):
-        return RetryDecision(policy.delay_seconds(claim.attempt))
-    return policy.decide(error, claim.attempt)
+    is_of_handler = not isinstance(error, StaleLease | ChildDied)
+    return decide_safely(policy, error, claim.attempt, is_of_handler=is_of_handler)
 
 
 def _shortest_lease(app: Faultline, settings: WorkerSettings) -> float:

@@ -25,7 +25,13 @@ from faultline_drills.cli.shared_options import (
 from faultline_drills.cli.terminal import VERDICT_STYLES, exit_code, progress_bar
 from faultline_drills.drill import DrillReport, run_drill
 from faultline_drills.judging.checker import DrillVerdict
-from faultline_drills.scenario import DrillSettings, Scenario, all_scenarios, find_scenario
+from faultline_drills.scenario import (
+    DrillSettings,
+    Scenario,
+    all_scenarios,
+    complete_scenario,
+    find_scenario,
+)
 from faultline_drills.subjects import Subject
 
 DEFAULTS = DrillSettings()
@@ -33,7 +39,7 @@ _SHOWN_FINDINGS = 5
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[SCENARIO]...")
+@click.argument("names", nargs=-1, metavar="[SCENARIO]...", shell_complete=complete_scenario)
 @click.option("--seed", default=DEFAULTS.seed, show_default=True, help=seed_help)
 @click.option(
     "--fault-rate",

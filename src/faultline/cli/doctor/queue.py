@@ -65,7 +65,7 @@ def workers(conn: Connection) -> Iterator[Check]:
     for queue, due in run(conn, server.due_by_queue()).items():
         if queue not in served:
             finding = f"{count(due, 'job')} due in queue {queue}, but no live worker claims from it"
-            advice = f"faultline --app MODULE:NAME worker --queues {queue}"
+            advice = f"faultline worker --app MODULE:NAME --queues {queue}"
             yield warning("unserved queue", finding, advice)
 
 

@@ -25,13 +25,13 @@ def schema(conn: Connection) -> Iterator[Check]:
         yield problem("schema", finding, "upgrade the faultline package")
     elif installed < wanted:
         finding = f"version {installed} of {wanted}" if installed else "not installed"
-        yield problem("schema", finding, "run: faultline migrate")
+        yield problem("schema", finding, "faultline migrate")
     else:
         yield ok("schema", f"version {installed}")
         ours = hashlib.sha256(functions_sql().encode()).hexdigest()
         if run(conn, server.functions_fingerprint()) != f"functions {ours}":
             finding = "they belong to another release"
-            yield warning("functions", finding, "run: faultline migrate")
+            yield warning("functions", finding, "faultline migrate")
 
 
 def search_path(conn: Connection) -> Iterator[Check]:
