@@ -24,6 +24,7 @@ T = TypeVar("T")
 _ADAPTERS = {
     "sqlalchemy": "faultline.adapters.sqlalchemy",
     "asyncpg": "faultline.adapters.asyncpg",
+    "django": "faultline.adapters.django.connection",
 }
 
 
@@ -65,7 +66,14 @@ class AsyncpgPool(Protocol):
     def expire_connections(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-SyncConnection = Connection | SQLAlchemySession | SQLAlchemyConnection
+class DjangoDatabase(Protocol):
+    """`django.db.connection`, or one of `django.db.connections`."""
+
+    def chunked_cursor(self, *args: Any, **kwargs: Any) -> Any: ...
+    def validate_thread_sharing(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+SyncConnection = Connection | SQLAlchemySession | SQLAlchemyConnection | DjangoDatabase
 AsynchronousConnection = AsyncConnection | SQLAlchemyAsyncSession | AsyncpgConnection
 AnyConnection = SyncConnection | AsynchronousConnection
 
@@ -189,7 +197,7 @@ def user_connection(conn: object) -> SyncUserConnection | AsyncUserConnection:
             return wrapped
     raise InvalidInput(
         f"conn is a {type(conn).__name__}, which is no connection that Faultline knows",
-        hint="pass a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy",
+        hint="pass a connection of psycopg, asyncpg or Django, or a session or connection of SQLAlchemy",
     )
 
 

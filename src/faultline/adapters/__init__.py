@@ -1,0 +1,1 @@
+"""Faultline's methods on connections and in programs of other libraries."""
