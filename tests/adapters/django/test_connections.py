@@ -62,3 +62,23 @@ def test_a_connection_that_the_server_has_ended_fails_one_job_only(
     assert sessions[0] == sessions[1], "the first two jobs shared a connection"
     assert sessions[2] not in sessions[:2]
     assert sessions[2] == sessions[3]
+
+
+def test_a_block_that_a_handler_never_left_does_not_reach_the_next_job(
+    shop: Shop, kept_connections: None
+) -> None:
+    """An interrupt by the worker can end a handler inside of Django's own code."""
+    from django.db import transaction
+
+    def stuck(job: faultline.Job, invoice: int) -> None:
+        if invoice == 1:
+            transaction.atomic().__enter__()
+        shop.models.Payment.objects.create(invoice=invoice)
+
+    task = shop.app.task(name="shop.stuck", max_attempts=1)(stuck)
+    try:
+        jobs = [task.enqueue(invoice=invoice).job_id for invoice in (1, 2)]
+        work_off(shop.app, jobs[-1], concurrency=1, claim_ahead=0)
+    finally:
+        del shop.app._tasks["shop.stuck"]
+    assert shop.pays(2)

@@ -14,13 +14,12 @@ from django.db import (
     Error,
     InterfaceError,
     OperationalError,
-    close_old_connections,
     connections,
 )
 from django.utils.module_loading import autodiscover_modules
 
 from faultline.adapters.django.configuration import read_configuration
-from faultline.adapters.django.connection import alias_of_attempt
+from faultline.adapters.django.connection import alias_of_attempt, replace_lost_connections
 from faultline.adapters.django.database_url import url_of
 from faultline.app import Faultline
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError, InvalidSettings
@@ -84,30 +83,30 @@ class DjangoFaultline(Faultline):
         """Close this thread's connection to the database too, unless a block is open."""
         super().close()
         wrapper = connections[self.alias]
-        if wrapper.vendor == "postgresql" and not (wrapper.in_atomic_block or _on_event_loop()):
+        if wrapper.vendor == "postgresql" and not (wrapper.in_atomic_block or on_event_loop()):
             wrapper.close()
 
     def _joins(self) -> bool:
         """Whether a plain method runs on Django's connection: not on an event loop."""
-        return read_configuration().join_transactions and not _on_event_loop()
+        return read_configuration().join_transactions and not on_event_loop()
 
     # ── around attempts ──────────────────────────────────────────────────────────────────────────
 
     def _in_thread(self, job: Job) -> Iterator[None]:
         """Replace connections that the server has ended, as Django does around requests."""
         alias_of_attempt.set(self.alias)
-        if _on_event_loop():  # an async handler, whose ORM calls run in another thread
+        if on_event_loop():  # an async handler, whose ORM calls run in another thread
             yield
             return
-        close_old_connections()
+        replace_lost_connections()
         try:
             yield
         finally:
-            close_old_connections()
+            replace_lost_connections()
 
     async def _on_loop(self, job: Job) -> AsyncIterator[None]:
         """The same for async handlers, in the thread in which their ORM calls run."""
-        replace = sync_to_async(close_old_connections, thread_sensitive=True)
+        replace = sync_to_async(replace_lost_connections, thread_sensitive=True)
         await replace()
         try:
             yield
@@ -115,7 +114,7 @@ class DjangoFaultline(Faultline):
             await replace()
 
 
-def _on_event_loop() -> bool:
+def on_event_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:

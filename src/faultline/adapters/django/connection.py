@@ -33,11 +33,15 @@ class DjangoConnection(SyncUserConnection):
 
     @property
     def in_transaction(self) -> bool:
-        """Whether a block is open, other than those that Django's TestCase opened."""
+        if self._wrapper.atomic_blocks:
+            return bool(self.own_blocks)
+        return not self._wrapper.get_autocommit()
+
+    @property
+    def own_blocks(self) -> list[Any]:
+        """The open blocks, other than those that Django's TestCase opened."""
         blocks: list[Any] = self._wrapper.atomic_blocks
-        if any(not block._from_testcase for block in blocks):
-            return True
-        return not (blocks or self._wrapper.get_autocommit())
+        return [block for block in blocks if not block._from_testcase]
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[Any]:
@@ -89,6 +93,22 @@ def wrapper_of(conn: object) -> BaseDatabaseWrapper:
             hint=f'use connections["{conn.alias}"] in the thread that needs it',
         )
     return conn
+
+
+def replace_lost_connections() -> None:
+    """Close this thread's connections that are broken or older than CONN_MAX_AGE.
+
+    Django does it around requests. A connection on which the transaction of a TestCase is open is left alone.
+    """
+    for wrapper in connections.all(initialized_only=True):
+        blocks: list[Any] = wrapper.atomic_blocks
+        if any(block._from_testcase for block in blocks):
+            continue
+        if wrapper.in_atomic_block:  # the worker interrupted the handler while it left a block
+            wrapper.in_atomic_block = wrapper.closed_in_transaction = False
+            wrapper.close()
+        else:
+            wrapper.close_if_unusable_or_obsolete()
 
 
 # A test's connection, while jobs run in the transaction of a TestCase.
