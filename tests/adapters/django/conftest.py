@@ -6,6 +6,7 @@ the shop are imported after that, so that no other test of the suite has a confi
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import psycopg
 import pytest
+from asgiref.sync import sync_to_async
 
 from faultline.testing.databases import MARK, administration, name_of
 from tests.conftest import NewDatabase
@@ -84,6 +86,8 @@ def shop(django_template: str, new_database: NewDatabase, server_url: str) -> It
         yield Shop(app, tasks, models, url)
         app.close()
         connections.close_all()
+        # The thread of async handlers' ORM calls lives as long as the process.
+        asyncio.run(sync_to_async(connections.close_all)())
         _point("default", "")
 
 

@@ -15,21 +15,26 @@ NAME = "not_chosen_yet"  # each test chooses its own database
 
 def configure(server_url: str) -> None:
     """Configure Django; a second call changes nothing."""
-    if settings.configured:
-        return
-    settings.configure(
-        SECRET_KEY="of the tests",
-        USE_TZ=True,
-        ALLOWED_HOSTS=["testserver"],
-        ROOT_URLCONF="tests.adapters.django.urls",
-        DEFAULT_AUTO_FIELD="django.db.models.BigAutoField",
-        DATABASES={
-            "default": database(url_of(server_url, NAME)),
-            "archive": database(url_of(server_url, NAME)),
+    if not settings.configured:
+        url = url_of(server_url, NAME)
+        settings.configure(**settings_of(url, url))
+        django.setup()
+
+
+def settings_of(default_url: str, archive_url: str) -> dict[str, Any]:
+    return {
+        "SECRET_KEY": "of the tests",
+        "USE_TZ": True,
+        "ALLOWED_HOSTS": ["testserver"],
+        "ROOT_URLCONF": "tests.adapters.django.urls",
+        "DEFAULT_AUTO_FIELD": "django.db.models.BigAutoField",
+        "DATABASES": {
+            "default": database(default_url),
+            "archive": database(archive_url),
             "notes": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
         },
-        FAULTLINE={"MORE_DATABASES": ["archive"]},
-        INSTALLED_APPS=[
+        "FAULTLINE": {"MORE_DATABASES": ["archive"]},
+        "INSTALLED_APPS": [
             "django.contrib.admin",
             "django.contrib.auth",
             "django.contrib.contenttypes",
@@ -38,13 +43,13 @@ def configure(server_url: str) -> None:
             "faultline.adapters.django",
             "tests.adapters.django.shop",
         ],
-        MIDDLEWARE=[
+        "MIDDLEWARE": [
             "django.contrib.sessions.middleware.SessionMiddleware",
             "django.contrib.auth.middleware.AuthenticationMiddleware",
             "django.contrib.messages.middleware.MessageMiddleware",
         ],
-        PASSWORD_HASHERS=["django.contrib.auth.hashers.MD5PasswordHasher"],
-        TEMPLATES=[
+        "PASSWORD_HASHERS": ["django.contrib.auth.hashers.MD5PasswordHasher"],
+        "TEMPLATES": [
             {
                 "BACKEND": "django.template.backends.django.DjangoTemplates",
                 "APP_DIRS": True,
@@ -57,8 +62,7 @@ def configure(server_url: str) -> None:
                 },
             }
         ],
-    )
-    django.setup()
+    }
 
 
 def database(url: str) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import faultline
 from faultline import InvalidInput, JobState, StaleLease
 from faultline.testing import Outcome, run_until_idle
 from tests.adapters.django.conftest import Shop
-from tests.running import rejections, take_over
+from tests.running import rejections, take_over, wait_for_the_first_heartbeat
 
 Task = Any
 
@@ -47,6 +47,7 @@ def stale(shop: Shop, conn: Any, body: Any) -> tuple[Any, list[BaseException]]:
     @shop.app.task(name="shop.stale")
     def handler(job: faultline.Job) -> None:
         try:
+            wait_for_the_first_heartbeat(conn)  # the next one would notice the loss
             body(job, lambda: take_over(conn, job.id))
         except BaseException as error:
             caught.append(error)

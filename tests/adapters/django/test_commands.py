@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
+import subprocess
 import sys
+from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -12,6 +18,7 @@ import pytest
 from faultline import InvalidSettings, JobState
 from tests.adapters.django.conftest import Configure, Shop
 from tests.conftest import NewDatabase
+from tests.waiting import wait_until
 
 
 def command(name: str, *words: str, **options: Any) -> str:
@@ -22,31 +29,88 @@ def command(name: str, *words: str, **options: Any) -> str:
     return out.getvalue()
 
 
+ROOT = Path(__file__).parents[3]
+
+
+def environment_of(shop: Shop, archive: str, faultline: dict[str, Any]) -> dict[str, str]:
+    return {
+        **os.environ,
+        "DJANGO_SETTINGS_MODULE": "tests.adapters.django.settings",
+        "SHOP_URL": shop.url,
+        "ARCHIVE_URL": archive or shop.url,
+        "SHOP_FAULTLINE": json.dumps(faultline),
+    }
+
+
+@contextlib.contextmanager
+def worker_of(shop: Shop, *words: str) -> Iterator[subprocess.Popen[str]]:
+    """A worker that runs until the block ends, and must then drain."""
+    command = [sys.executable, "-m", "django", "faultline_worker", *words]
+    environment = environment_of(shop, "", {})
+    with subprocess.Popen(command, cwd=ROOT, env=environment, text=True) as running:
+        try:
+            yield running
+        finally:
+            running.terminate()
+            code = running.wait(60)
+    assert code == 0
+
+
+def require_running(process: subprocess.Popen[str]) -> None:
+    assert process.poll() is None, f"it ended with {process.returncode}"
+
+
+def manage(shop: Shop, *words: str, archive: str = "", **faultline: Any) -> str:
+    """Run manage.py's command in a process of its own; returns what it logs."""
+    ran = subprocess.run(
+        [sys.executable, "-m", "django", *words],
+        cwd=ROOT,
+        env=environment_of(shop, archive, faultline),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    return ran.stdout + ran.stderr
+
+
 def test_the_worker_finds_the_tasks_of_installed_apps_and_runs_them(shop: Shop) -> None:
-    before = list(sys.argv)
     enqueued = shop.tasks.pay.enqueue(invoice=42)
-    command("faultline_worker", "--max-jobs", "1", "-c", "2", log_format="json")
+    log = manage(shop, "faultline_worker", "--max-jobs", "1", "-c", "2", "--log-format", "json")
+    assert '"event":"worker_started"' in log.replace(" ", "")
     assert shop.app.get(enqueued.job_id).state is JobState.SUCCEEDED
     assert shop.pays(42)
-    assert sys.argv == before
 
 
 def test_the_worker_of_another_database(shop: Shop, archive_url: str) -> None:
     shop.tasks.archive.enqueue(invoice=7)
-    command("faultline_worker", database="archive", max_jobs=1)
+    words = ("faultline_worker", "--database", "archive", "--max-jobs=1")
+    manage(shop, *words, archive=archive_url)
     with psycopg.connect(archive_url) as conn:
         assert conn.execute("SELECT invoice FROM shop_payment").fetchall() == [(7,)]
     shop.tasks.archive.app.close()
 
 
-def test_a_setting_has_defaults_for_the_workers_options(shop: Shop, configure: Configure) -> None:
+def test_a_setting_has_defaults_for_the_workers_options(shop: Shop) -> None:
     shop.tasks.pay.options(queue="mail").enqueue(invoice=1)
     shop.tasks.pay.enqueue(invoice=2)
-    configure(WORKER={"queues": ["mail"], "max_jobs": 1, "no_reconciler": True})
-    command("faultline_worker")
+    worker = {"queues": ["mail"], "max_jobs": 1, "no_reconciler": True}
+    manage(shop, "faultline_worker", WORKER=worker)
     assert shop.pays(1)
-    command("faultline_worker", queues="default")  # an option replaces its default
+    manage(shop, "faultline_worker", "--queues=default", WORKER=worker)  # replaces its default
     assert shop.pays(1, 2)
+
+
+def test_two_processes_and_a_child_process_have_the_projects_modules(shop: Shop) -> None:
+    """A handler with process=True runs in a process that imports its module alone."""
+    jobs = [shop.tasks.count_in_child.enqueue().job_id for _ in range(2)]
+    with worker_of(shop, "--processes=2") as running:
+        wait_until(
+            lambda: {shop.app.get(job).state for job in jobs} == {JobState.SUCCEEDED},
+            check=lambda: require_running(running),
+        )
+    assert [shop.app.get(job).result for job in jobs] == [0, 0]
 
 
 def test_an_unknown_default_is_refused(shop: Shop, configure: Configure) -> None:

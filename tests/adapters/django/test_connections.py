@@ -15,20 +15,26 @@ from tests.running import work_off
 
 
 @pytest.fixture
-def kept_connections(shop: Shop) -> Iterator[None]:
-    """Connections that Django keeps between attempts, as with CONN_MAX_AGE=None."""
+def kept_connections(shop: Shop) -> Iterator[list[psycopg.Connection[Any]]]:
+    """Connections that Django keeps between attempts, as with CONN_MAX_AGE=None.
+
+    The list takes those that a worker's threads keep. They are closed after the test.
+    """
     from django.db import connections
 
     settings = connections.settings["default"]
     settings["CONN_MAX_AGE"] = None
     connections["default"].close()
-    yield
+    opened: list[psycopg.Connection[Any]] = []
+    yield opened
     settings["CONN_MAX_AGE"] = 0
+    for conn in opened:
+        conn.close()
 
 
 @pytest.mark.parametrize("kind", ["plain", "async"])
 def test_a_connection_that_the_server_has_ended_fails_one_job_only(
-    shop: Shop, kept_connections: None, kind: str
+    shop: Shop, kept_connections: list[psycopg.Connection[Any]], kind: str
 ) -> None:
     """The worker has one thread: without the hook every later job on it would fail."""
     from asgiref.sync import sync_to_async
@@ -38,6 +44,7 @@ def test_a_connection_that_the_server_has_ended_fails_one_job_only(
 
     def use_the_orm(invoice: int) -> None:
         shop.models.Payment.objects.create(invoice=invoice)
+        kept_connections.append(connection.connection)
         sessions.append(connection.connection.info.backend_pid)
         if invoice == 2 and sessions.count(sessions[-1]) == 2:
             with psycopg.connect(shop.url, autocommit=True) as admin:
@@ -65,15 +72,16 @@ def test_a_connection_that_the_server_has_ended_fails_one_job_only(
 
 
 def test_a_block_that_a_handler_never_left_does_not_reach_the_next_job(
-    shop: Shop, kept_connections: None
+    shop: Shop, kept_connections: list[psycopg.Connection[Any]]
 ) -> None:
     """An interrupt by the worker can end a handler inside of Django's own code."""
-    from django.db import transaction
+    from django.db import connection, transaction
 
     def stuck(job: faultline.Job, invoice: int) -> None:
         if invoice == 1:
             transaction.atomic().__enter__()
         shop.models.Payment.objects.create(invoice=invoice)
+        kept_connections.append(connection.connection)
 
     task = shop.app.task(name="shop.stuck", max_attempts=1)(stuck)
     try:

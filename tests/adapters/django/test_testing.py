@@ -1,4 +1,4 @@
-"""`faultline.adapters.django.testing`, in Django's TestCase and TransactionTestCase."""
+"""`faultline.adapters.django.testing`, in both kinds of Django's test cases."""
 
 from __future__ import annotations
 

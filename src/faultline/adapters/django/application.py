@@ -44,6 +44,7 @@ class DjangoFaultline(Faultline):
         super().__init__(imports=read_configuration().imports)
         self.alias = alias
         self._pooled_url: str | None = None
+        self.hooks.child_imports.append("faultline.adapters.django.child_setup")
         self.around_attempt(self._in_thread)
         self.around_attempt(self._on_loop)
 

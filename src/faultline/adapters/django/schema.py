@@ -1,4 +1,4 @@
-"""Faultline's schema in databases of Django: with `migrate`, and in test databases."""
+"""Faultline's schema in databases of Django, test databases included."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def follow_django(*, using: str, **signal: Any) -> None:
 
 
 def forget_jobs(using: str) -> None:
-    """Delete all jobs of a test database, as Django's TransactionTestCase empties its tables."""
+    """Delete all jobs of a test database, when Django empties its tables."""
     with transaction.atomic(using=using), connections[using].cursor() as cursor:
         cursor.execute("SELECT to_regclass('faultline.jobs') IS NOT NULL")
         if cursor.fetchone() != (True,):

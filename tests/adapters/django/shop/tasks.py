@@ -63,6 +63,11 @@ def count_payments(job: faultline.Job) -> int:
     return Payment.objects.count()
 
 
+@app.task(name="shop.count_in_child", process=True)
+def count_in_child(job: faultline.Job) -> int:
+    return Payment.objects.count()
+
+
 @app_for("archive").task(name="shop.archive")
 def archive(job: faultline.Job, invoice: int) -> None:
     """A task of the second database: its block is there."""

@@ -86,7 +86,7 @@ def _queues(app: DjangoFaultline) -> set[str]:
 
 @contextlib.contextmanager
 def _closing_connections(app: DjangoFaultline) -> Iterator[None]:
-    """Close the connections of the worker's threads, also those that Django would keep.
+    """Close all connections of the worker's threads.
 
     Django cannot drop the test database while one of them is open.
     """
