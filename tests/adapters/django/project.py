@@ -10,6 +10,7 @@ from django.conf import settings
 from faultline.testing.databases import name_of
 from tests.conftest import url_of
 
+BACKEND = "faultline.adapters.django.backend.FaultlineBackend"
 NAME = "not_chosen_yet"  # each test chooses its own database
 
 
@@ -32,6 +33,14 @@ def settings_of(default_url: str, archive_url: str) -> dict[str, Any]:
             "default": database(default_url),
             "archive": database(archive_url),
             "notes": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"},
+        },
+        "TASKS": {
+            "default": {"BACKEND": BACKEND, "QUEUES": ["default", "mail"]},
+            "retrying": {
+                "BACKEND": BACKEND,
+                "OPTIONS": {"retry_errors": True, "max_attempts": 2},
+            },
+            "archive": {"BACKEND": BACKEND, "QUEUES": [], "OPTIONS": {"database": "archive"}},
         },
         "FAULTLINE": {"MORE_DATABASES": ["archive"]},
         "INSTALLED_APPS": [

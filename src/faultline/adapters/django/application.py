@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
+from importlib.util import find_spec
 from typing import TypeVar
 
 import django
 from asgiref.sync import sync_to_async
 from django.apps import apps
+from django.conf import settings
 from django.db import (
     Error,
     InterfaceError,
@@ -62,6 +64,12 @@ class DjangoFaultline(Faultline):
             django.setup()
         autodiscover_modules("tasks")
         super().import_tasks()
+        if getattr(settings, "TASKS", None) and (
+            django.VERSION >= (6, 0) or find_spec("django_tasks")
+        ):
+            from faultline.adapters.django.task_library import open_backends
+
+            open_backends()
 
     def execute(self, statement: Statement[T], conn: AnyConnection | None = None) -> T:
         if conn is not None or not self._joins():
