@@ -103,15 +103,12 @@ def test_a_function_that_workers_cannot_import_is_refused(functions: Any, librar
         functions.task()(lambda: None)
 
 
-def test_higher_priorities_and_earlier_times_run_first(shop: Shop, functions: Any) -> None:
+def test_a_deferred_task_waits_for_its_time(shop: Shop, functions: Any) -> None:
     from django.utils import timezone
 
     later = timezone.now() + timedelta(hours=1)
     deferred = functions.add.using(run_after=later).enqueue(1)
-    low = functions.add.using(priority=-100).enqueue(2)
-    middle = functions.add.enqueue(3)
-    high = functions.add.using(priority=100).enqueue(4)
-    assert [str(each.job_id) for each in run(shop)] == [high.id, middle.id, low.id]
+    assert run(shop) == []
     assert functions.add.get_result(deferred.id).task.run_after == later
     advance(shop.app, 3601)
     assert [str(each.job_id) for each in run(shop)] == [deferred.id]
@@ -124,6 +121,12 @@ def test_priorities_have_ten_steps(shop: Shop) -> None:
     assert steps == sorted(steps, reverse=True)
     assert set(steps) == set(range(10))
     assert (steps[0], steps[100], steps[200]) == (9, 5, 0)
+
+
+def test_a_priority_is_stored_and_found_again(shop: Shop, functions: Any) -> None:
+    results = [functions.add.using(priority=each).enqueue(1) for each in (-100, 7, 100)]
+    assert [shop.app.get(each.id).priority for each in results] == [9, 4, 0]
+    assert [functions.add.get_result(each.id).task.priority for each in results] == [-100, 7, 100]
 
 
 def test_a_queue_of_a_task_is_a_queue_of_faultline(shop: Shop, functions: Any) -> None:

@@ -282,3 +282,31 @@ def test_zombies_need_a_committed_database(shop: Shop) -> None:
             zombies(shop.tasks.pay, {"invoice": 42}, invariant=lambda: True)
 
     in_case(body)
+
+
+def test_an_async_test_runs_async_handlers(shop: Shop) -> None:
+    """The thread in which Django runs the ORM for the test waits for the worker."""
+    from asgiref.sync import async_to_sync, sync_to_async
+
+    from faultline.adapters.django.testing import enqueued_jobs, run_jobs
+
+    async def test() -> None:
+        await shop.tasks.pay_on_a_loop.enqueue_async(invoice=42)
+        assert len(enqueued_jobs()) == 1
+        await sync_to_async(run_jobs)()
+
+    async_to_sync(test)()
+    assert shop.pays(42)
+
+
+def test_jobs_are_not_run_inside_of_a_block_of_the_test(shop: Shop) -> None:
+    from django.db import transaction
+
+    from faultline.adapters.django.testing import run_jobs
+
+    def body(case: Any) -> None:
+        with transaction.atomic(), pytest.raises(InvalidInput, match="call it after the block"):
+            run_jobs()
+
+    in_case(body)
+    in_case(body, transactions=True)

@@ -26,8 +26,10 @@ from faultline.adapters.django.database_url import url_of
 from faultline.app import Faultline
 from faultline.errors import DatabaseRefused, DatabaseUnavailable, FaultlineError, InvalidSettings
 from faultline.job import Job
+from faultline.postgres.answer_limit import answered_within
 from faultline.postgres.driver import DriverError
-from faultline.postgres.errors import explain_error
+from faultline.postgres.errors import driver_errors, explain_error
+from faultline.postgres.sessions import connect, run
 from faultline.statements.statement import Statement
 from faultline.user_connections import AnyConnection
 
@@ -72,8 +74,10 @@ class DjangoFaultline(Faultline):
             open_backends()
 
     def execute(self, statement: Statement[T], conn: AnyConnection | None = None) -> T:
-        if conn is not None or not self._joins():
+        if conn is not None or not read_configuration().join_transactions:
             return super().execute(statement, conn)
+        if on_event_loop():
+            return self._execute_on_loop(statement)
         wrapper = connections[self.alias]
         if wrapper.in_atomic_block:
             return super().execute(statement, wrapper)
@@ -95,9 +99,18 @@ class DjangoFaultline(Faultline):
         if wrapper.vendor == "postgresql" and not (wrapper.in_atomic_block or on_event_loop()):
             wrapper.close()
 
-    def _joins(self) -> bool:
-        """Whether a plain method runs on Django's connection: not on an event loop."""
-        return read_configuration().join_transactions and not on_event_loop()
+    def _execute_on_loop(self, statement: Statement[T]) -> T:
+        """Run a plain method's statement where Django refuses its connections.
+
+        In a session of its own, which ends: Django could not drop a test database while a pool is open.
+        """
+        limit = self.producer.timeout_seconds
+        with (
+            driver_errors(),
+            connect(self.database_url, needs_primary=True, connect_seconds=limit) as own,
+            answered_within(own, limit),
+        ):
+            return run(own, statement)
 
     # ── around attempts ──────────────────────────────────────────────────────────────────────────
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 from typing import Any
 
@@ -20,6 +21,10 @@ TaskResultDoesNotExist: Any = _exceptions.TaskResultDoesNotExist
 
 
 def open_backends() -> None:
-    """Make every backend of the setting TASKS, which registers what workers run."""
+    """Make the backends of the setting TASKS, which registers what workers run.
+
+    One that cannot be imported is not Faultline's, and Django reports it where it is used.
+    """
     for alias in settings.TASKS:
-        library.task_backends[alias]
+        with contextlib.suppress(library.task_backends.exception_class):
+            library.task_backends[alias]

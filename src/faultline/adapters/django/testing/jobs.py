@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import AsyncIterator, Iterator, Sequence
+from contextvars import Context
 
 from asgiref.sync import sync_to_async
 from django.db import connections
@@ -12,6 +13,7 @@ from faultline.adapters.django.application import DjangoFaultline, app_for, on_e
 from faultline.adapters.django.connection import DjangoConnection, wrap
 from faultline.adapters.django.testing.case_connection import CaseConnection
 from faultline.adapters.django.testing.case_worker import CaseWorker
+from faultline.errors import InvalidInput
 from faultline.job import Job
 from faultline.model import DEFAULT_QUEUE, JobRecord
 from faultline.statements import jobs
@@ -33,16 +35,18 @@ def enqueued_jobs(
     `task` is a task or its name.
     """
     name = task.name if isinstance(task, Task) else task
-    conn = DjangoConnection(connections[app_for(using).alias])
-    wanted = conn.run(
+    app = app_for(using)
+    conn = None if on_event_loop() else connections[app.alias]
+    wanted = app.execute(
         Statement(
             "SELECT id FROM faultline.jobs WHERE coalesce(task = %s, true) AND coalesce(queue = %s, true)"
             " ORDER BY id",
             (name, queue),
             lambda rows: [job_id for (job_id,) in rows],
-        )
+        ),
+        conn,
     )
-    return conn.run(jobs.records_of(wanted))
+    return app.execute(jobs.records_of(wanted), conn)
 
 
 def run_jobs(
@@ -59,10 +63,18 @@ def run_jobs(
     """
     app = app_for(using)
     app.import_tasks()
-    blocks = connections[app.alias].atomic_blocks
-    if not blocks:
+    wrapper = connections[app.alias]
+    if DjangoConnection(wrapper).own_blocks:
+        raise InvalidInput(
+            "run_jobs() inside of transaction.atomic(), where no worker would see the jobs",
+            hint="call it after the block",
+        )
+    if not wrapper.in_atomic_block:
         with _closing_connections(app):
-            return run_until_idle(app, queues=queues, raise_errors=raise_errors, limit=limit)
+            # Not in the context of an async test, whose thread for the ORM waits here.
+            return Context().run(
+                run_until_idle, app, queues=queues, raise_errors=raise_errors, limit=limit
+            )
     ended: list[Attempted] = []
     chosen = wrap.set(CaseConnection)
     try:
