@@ -67,6 +67,7 @@ class Hooks:
         self.dead: list[DeadHook] = []
         self.attempt: list[AroundAttempt] = []
         self.enqueue: list[AroundEnqueue] = []
+        self.child_imports: list[str] = []  # modules for child processes, before those of handlers
 
     # ── around attempts and enqueues ─────────────────────────────────────────────────────────────
 

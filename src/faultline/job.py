@@ -20,6 +20,7 @@ from faultline.user_connections import (
     AnyConnection,
     AsynchronousConnection,
     AsyncpgPool,
+    DjangoDatabase,
     SyncConnection,
     run_guarded,
     user_connection,
@@ -150,6 +151,17 @@ class Job:
         """
         return self._block(conn, completes_job=True, isolation=isolation)
 
+    def atomic(self, using: str | None = None) -> UserBlock[DjangoDatabase]:
+        """Django's `transaction.atomic()` for what completes this job; use it with `with`.
+
+        Your writes by Django's ORM, the ledger entry and the job's success are one transaction, or nothing is
+        committed and it raises StaleLease. `using` is an alias of DATABASES. Nested `atomic()` blocks are
+        savepoints. It must be the outermost block.
+        """
+        from faultline.adapters.django.connection import connection_of_attempt
+
+        return UserBlock(self, self._transactions, connection_of_attempt(using), completes=True)
+
     @overload
     def fenced(self) -> FencedBlock: ...
     @overload
@@ -181,10 +193,10 @@ class Job:
     def commit(self, conn: AnyConnection, *, result: Any = None) -> Awaitable[None] | None:
         """Complete this job in a transaction that you own, as its last statement.
 
-        `conn` is a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy. `result` sets
-        `job.result`. Your COMMIT then decides. If this method raises, the connection is closed, so that
-        nothing of that transaction can be committed. Inside a savepoint or a nested transaction it is
-        refused, unless the transaction began with `expect_commit`.
+        `conn` is a connection of psycopg, asyncpg or Django, or a session or connection of SQLAlchemy.
+        `result` sets `job.result`. Your COMMIT then decides. If this method raises, the connection is closed,
+        so that nothing of that transaction can be committed. Inside a savepoint or a nested transaction it
+        is refused, unless the transaction began with `expect_commit`.
         """
         attempt, users = self._transactions, user_connection(conn)
         attempt.require_commit("job.commit(conn)")

@@ -25,6 +25,7 @@ T = TypeVar("T")
 _ADAPTERS = {
     "sqlalchemy": "faultline.adapters.sqlalchemy",
     "asyncpg": "faultline.adapters.asyncpg",
+    "django": "faultline.adapters.django.connection",
 }
 
 
@@ -66,7 +67,14 @@ class AsyncpgPool(Protocol):
     def expire_connections(self, *args: Any, **kwargs: Any) -> Any: ...
 
 
-SyncConnection = Connection | SQLAlchemySession | SQLAlchemyConnection
+class DjangoDatabase(Protocol):
+    """`django.db.connection`, or one of `django.db.connections`."""
+
+    def chunked_cursor(self, *args: Any, **kwargs: Any) -> Any: ...
+    def validate_thread_sharing(self, *args: Any, **kwargs: Any) -> Any: ...
+
+
+SyncConnection = Connection | SQLAlchemySession | SQLAlchemyConnection | DjangoDatabase
 AsynchronousConnection = AsyncConnection | SQLAlchemyAsyncSession | AsyncpgConnection
 AnyConnection = SyncConnection | AsynchronousConnection
 
@@ -207,7 +215,7 @@ def _advice(conn: object) -> str:
         return "pass the connection of this cursor: conn=cursor.connection"
     if hasattr(conn, "getconn"):
         return "pass a connection of this pool: with pool.connection() as conn"
-    return "pass a connection of psycopg or asyncpg, or a session or connection of SQLAlchemy"
+    return "pass a connection of psycopg, asyncpg or Django, or a session or connection of SQLAlchemy"
 
 
 def sync_connection(conn: object) -> SyncUserConnection:

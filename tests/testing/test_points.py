@@ -51,3 +51,19 @@ def test_everything_sent_to_the_database_is_a_point(own_url: str) -> None:
         "COMMIT",
         "COMMIT",
     ]
+
+
+def test_a_savepoint_of_django_has_the_same_name_in_every_thread(own_url: str) -> None:
+    def handler(thread: int) -> None:
+        with psycopg.connect(own_url) as conn:
+            conn.execute(f'SAVEPOINT "s{thread}_x3"')
+
+    found = []
+    for thread in (17, 140_569):
+        monitor = make_monitor(handler)
+        with patched_driver():
+            reset = current_monitor.set(monitor)
+            handler(thread)
+            current_monitor.reset(reset)
+        found.append([point.what for point in monitor.points])
+    assert found == [['SAVEPOINT "s3"', "COMMIT"]] * 2

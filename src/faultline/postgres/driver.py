@@ -17,7 +17,7 @@ from psycopg import (
 )
 from psycopg import Error as DriverError
 from psycopg.errors import Diagnostic, InsufficientPrivilege, LockNotAvailable, QueryCanceled
-from psycopg.pq import TransactionStatus
+from psycopg.pq import Conninfo, TransactionStatus
 
 __all__ = [
     "AsyncConnection",
@@ -33,5 +33,11 @@ __all__ = [
     "Rollback",
     "TransactionStatus",
     "conninfo",
+    "libpq_parameters",
     "sql",
 ]
+
+
+def libpq_parameters() -> frozenset[str]:
+    """The names of the parameters that a connection string may have."""
+    return frozenset(option.keyword.decode() for option in Conninfo.get_defaults())

@@ -15,6 +15,7 @@ import multiprocessing.connection
 import os
 import signal
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -250,7 +251,12 @@ class ChildResources:
 
 
 def main(
-    worker: Pipe, left_servers: Pipe, deadline: Any, url: str, logging: LogSettings | None
+    worker: Pipe,
+    left_servers: Pipe,
+    deadline: Any,
+    url: str,
+    logging: LogSettings | None,
+    imports: Sequence[str],
 ) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the worker handles Ctrl-C
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -261,6 +267,7 @@ def main(
     if logging is not None:
         log.open(style=logging.style, verbose=logging.verbose)
     annotate_records()
+    problem = _import_first(imports)
     while True:
         try:
             request: Request = pipe.recv()
@@ -268,13 +275,24 @@ def main(
             resources.shut_down()
             flush()
             return
-        resources.trace(request)
-        found = _prepare(request, resources)
+        if problem is None:
+            resources.trace(request)
+        found = problem or _prepare(request, resources)
         pipe.send(Begun())
         # In a copy of the context, so that context variables of one job do not reach the next.
         answer = contextvars.copy_context().run(_answer, request, resources, found)
         resources.progress.end()
         pipe.send(answer)
+
+
+def _import_first(modules: Sequence[str]) -> Failure | None:
+    """Import what the modules of handlers need; an error fails every attempt here."""
+    try:
+        for name in modules:
+            importlib.import_module(name)
+    except BaseException as error:
+        return _failure(error, make_safe(error), None)
+    return None
 
 
 @suppress_errors

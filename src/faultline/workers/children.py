@@ -7,7 +7,7 @@ import multiprocessing
 import os
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -58,13 +58,13 @@ class TaskMissing(FaultlineError):
 
 
 class Child:
-    def __init__(self, url: str, logging: LogSettings | None) -> None:
+    def __init__(self, url: str, logging: LogSettings | None, imports: Sequence[str] = ()) -> None:
         self.pipe, far_end = _context.Pipe()
         left_servers, self._left_servers = _context.Pipe(duplex=False)
         self.deadline = _context.Value("d", 0.0, lock=False)
         self.process = _context.Process(
             target=main,
-            args=(far_end, left_servers, self.deadline, url, logging),
+            args=(far_end, left_servers, self.deadline, url, logging, tuple(imports)),
             daemon=True,
             name="faultline-handler",
         )
@@ -90,6 +90,7 @@ class Children:
     def __init__(self, url: str, hooks: Hooks | None = None) -> None:
         self._url = url
         self._hooks = hooks
+        self._imports = () if hooks is None else tuple(hooks.child_imports)
         self._idle: list[Child] = []
         self._all: set[Child] = set()
         self._lock = threading.Lock()
@@ -105,7 +106,7 @@ class Children:
                     return child
                 self._all.discard(child)
             try:
-                child = Child(self._url, inherited_settings())
+                child = Child(self._url, inherited_settings(), self._imports)
             except BaseException:
                 self._room.release()
                 raise

@@ -18,6 +18,8 @@ import faultline
 from faultline.postgres.sessions import configure, configure_async
 
 _MAX_LABEL_LENGTH = 48
+# Django names savepoints by the thread, which differs from run to run.
+_SAVEPOINT = re.compile(r'"s\d+_x(\d+)"')
 _FAULTLINE = str(Path(faultline.__file__).parent)
 _LIBRARIES = tuple(
     sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")
@@ -218,7 +220,7 @@ def _shortened(query: Any) -> str:
     text = query.decode(errors="replace") if isinstance(query, bytes) else query
     if not isinstance(text, str):
         text = text.as_string(None)
-    line = " ".join(text.split())
+    line = _SAVEPOINT.sub(r'"s\1"', " ".join(text.split()))
     if line.endswith("COMMIT"):  # with the ledger entry before it, in one message
         return "COMMIT"
     if match := _FUNCTION.search(line):

@@ -1,0 +1,77 @@
+"""Environments with other versions of Django, in which this checkout is installed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+_TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+_INSTALL_SECONDS = 600
+
+
+def interpreter(*versions: str) -> Path:
+    """A Python of one of these versions; skips the test if this machine has none."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv")) / "versions"
+    for version in versions:
+        if version == running:
+            return Path(sys.executable)
+        found = shutil.which(f"python{version}")
+        places = [folder / "bin" / "python" for folder in sorted(pyenv.glob(f"{version}.*"))]
+        for python in [*places, *([Path(found)] if found else [])]:
+            if _works(python):
+                return python
+    pytest.skip(f"this machine has no Python {' or '.join(versions)}")
+
+
+def _works(python: Path) -> bool:
+    """Whether it is a Python, and not a command of pyenv for one that is not installed."""
+    ran = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
+    return ran.returncode == 0
+
+
+def environment(folder: Path, python: Path, *requirements: str) -> Path:
+    """Make a virtual environment with Faultline and these; returns its Python."""
+    subprocess.run([python, "-m", "venv", folder], check=True, timeout=120)
+    own = folder / "bin" / "python"
+    install(own, str(ROOT), str(ROOT / "drills"), *_TOOLS, *requirements)
+    return own
+
+
+def install(python: Path, *words: str) -> None:
+    pip(python, "install", *words)
+
+
+def pip(python: Path, *words: str) -> None:
+    """Run pip; skips the test if the packages cannot be fetched."""
+    ran = subprocess.run(
+        [python, "-m", "pip", "--disable-pip-version-check", *words],
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_SECONDS,
+        check=False,
+    )
+    if ran.returncode != 0:
+        pytest.skip(f"pip {words[0]} failed: {ran.stderr.strip().splitlines()[-1:]}")
+
+
+def run(python: Path, *words: str, cwd: Path = ROOT, **variables: str) -> str:
+    """Run a program of the environment; its output is in the failure of the test."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    ran = subprocess.run(
+        [python, *words],
+        cwd=cwd,
+        env={**kept, **variables},
+        capture_output=True,
+        text=True,
+        timeout=_INSTALL_SECONDS,
+        check=False,
+    )
+    assert ran.returncode == 0, f"{ran.stdout[-8000:]}\n{ran.stderr[-4000:]}"
+    return ran.stdout + ran.stderr
