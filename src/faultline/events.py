@@ -116,7 +116,7 @@ class LogSettings(NamedTuple):
 
 
 class EventLog:
-    """Writes events to a stream; it writes nothing until `open` is called."""
+    """Writes events to a stream or to the logging module; at first to neither."""
 
     def __init__(self) -> None:
         self._logger: Any = None
@@ -134,6 +134,14 @@ class EventLog:
         self.is_json = style == "json" or (style == "auto" and not out.isatty())
         self.is_verbose = verbose
         self._logger = _Lines(out) if self.is_json else _readable(out, verbose=verbose)
+
+    def use_logging(self) -> None:
+        """Write events to the logger `faultline`, if the log was not opened.
+
+        For workers in the process of another program, which configures its logging.
+        """
+        if self._logger is None:
+            self._logger = _Records()
 
     @property
     def stream(self) -> TextIO | None:
@@ -187,6 +195,26 @@ class _Lines:
         with self._lock:
             self._out.write(line)  # one write per line: processes share a stderr
             self._out.flush()
+
+
+class _Records:
+    """Writes records of the logging module: the event, then its fields."""
+
+    def __init__(self) -> None:
+        self._logger = logging.getLogger("faultline")
+
+    def debug(self, event: str, /, **fields: Any) -> None:
+        self._write(logging.DEBUG, event, fields)
+
+    def info(self, event: str, /, **fields: Any) -> None:
+        self._write(logging.INFO, event, fields)
+
+    def warning(self, event: str, /, **fields: Any) -> None:
+        self._write(logging.WARNING, event, fields)
+
+    def _write(self, level: int, event: str, fields: Mapping[str, Any]) -> None:
+        shown = " ".join(f"{name}={value}" for name, value in fields.items())
+        self._logger.log(level, "%s %s", event, shown)
 
 
 def _readable(out: TextIO, *, verbose: bool) -> Any:
