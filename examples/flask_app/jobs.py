@@ -1,4 +1,4 @@
-"""The task that sends an invoice; the worker's process imports it, and so does the view's."""
+"""The task that sends an invoice, imported by Flask and by the worker."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def race(deliver: Any, receiver: Receiver, one: Callable[[str], Any]) -> None:
 
 
 def retries(deliver: Any, receiver: Receiver, one: Callable[[str], Any]) -> list[tuple[str, int]]:
-    """State and number of attempts of two events: a busy receiver, and one that is gone."""
+    """State and calls of two events: of a busy receiver, and of one that is gone."""
     deliver.enqueue(url=receiver.url, event="busy")
     deliver.enqueue(url=receiver.url, event="gone")
     ended = "select count(*) from faultline.jobs where state in ('succeeded', 'failed')"

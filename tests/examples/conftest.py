@@ -27,7 +27,7 @@ def databases(server_url: str) -> Iterator[Databases]:
 
 @pytest.fixture
 def example(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[Example]:
-    """Imports a module of an example; if it has an application, connects it to a database."""
+    """Imports a module of an example, and connects its application to a database."""
     with ExitStack() as stack:
 
         def load(folder: str, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""The tasks of the examples take effect once at every point; the naive forms do not."""
+"""The tasks of the examples take effect once; the naive forms do not."""
 
 from __future__ import annotations
 

@@ -19,11 +19,17 @@ _ADDRESS = re.compile(r"Uvicorn running on (http://\S+)")
 class Served:
     """A process of uvicorn. Its output is kept."""
 
-    def __init__(self, url: str, application: str = "tests.adapters.fastapi.shop:shop") -> None:
+    def __init__(
+        self,
+        url: str,
+        application: str = "tests.adapters.fastapi.shop:shop",
+        *,
+        folder: Path = ROOT,
+    ) -> None:
         self._lines: list[str] = []
         self._process = subprocess.Popen(
             [sys.executable, "-m", "uvicorn", application, "--port", "0"],
-            cwd=ROOT,
+            cwd=folder,
             env={**os.environ, "DATABASE_URL": url, "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
