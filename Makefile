@@ -10,7 +10,7 @@ UV     := $(shell command -v uv 2>/dev/null)
 JOBS   ?= $(shell expr $$(getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1) + 3)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards cli-reference screenshots lock release-check image-check k8s k8s-check clean
+.PHONY: help demo examples test test-slow check report drills model lint format migrate lease-race lease-race-log recovery bench bench-short dashboards cli-reference screenshots lock release-check image-check k8s k8s-check clean
 
 help: ## list these targets
 	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -33,6 +33,9 @@ endif
 
 demo: $(READY) ## the stale-worker race, then both subjects under faults, with a verdict (about a minute)
 	@$(BIN)/faultline demo
+
+examples: $(READY) ## run every example application
+	@set -e; for run in examples/*/run.py; do echo "── $$run"; (cd $$(dirname $$run) && $(CURDIR)/$(BIN)/python run.py); done
 
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist worksteal
 test: $(READY) ## the fast tests, on real PostgreSQL; prints what they exercised

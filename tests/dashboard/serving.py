@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 import uvicorn
+from starlette.types import ASGIApp
 
 from faultline.inspector.application import make_app
 from faultline.inspector.inspector_settings import InspectorSettings
@@ -63,12 +64,11 @@ class ServerProcess:
 
 
 class ServerThread:
-    """The inspector's application in a thread; it starts in a few milliseconds."""
+    """An application in a thread; it starts in a few milliseconds."""
 
-    def __init__(self, database_url: str, reports: Path) -> None:
-        settings = InspectorSettings(database_url=database_url, reports=reports, version="test")
+    def __init__(self, application: ASGIApp) -> None:
         config = uvicorn.Config(
-            make_app(settings), port=0, log_level="error", ws="none", timeout_graceful_shutdown=5
+            application, port=0, log_level="error", ws="none", timeout_graceful_shutdown=5
         )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=lambda: asyncio.run(self._server.serve()))
@@ -91,7 +91,14 @@ class ServerThread:
 
 @contextmanager
 def serving(database_url: str, *, reports: Path) -> Iterator[Inspector]:
-    server = ServerThread(database_url, reports)
+    settings = InspectorSettings(database_url=database_url, reports=reports, version="test")
+    with serving_application(make_app(settings)) as server:
+        yield server
+
+
+@contextmanager
+def serving_application(application: ASGIApp) -> Iterator[Inspector]:
+    server = ServerThread(application)
     try:
         yield server
     finally:

@@ -37,6 +37,7 @@ from faultline.errors import FaultlineError
 from faultline.metrics import Part, meter
 from faultline.postgres.driver import DriverError
 from faultline.result_waiters import JobWatcher
+from faultline.serving.host_access import local_path
 from faultline.statements import keys, protocol
 from faultline.statements.statement import Statement
 
@@ -52,17 +53,22 @@ _MAX_CHECK_SECONDS = 2.0
 
 
 def create_api(
-    url: str, settings: ApiSettings | None = None, *, app: Faultline | None = None
+    url: str,
+    settings: ApiSettings | None = None,
+    *,
+    app: Faultline | None = None,
+    trusts_host: bool = False,
 ) -> FastAPI:
     """The API on the database at `url`.
 
-    With `app`, it refuses tasks that the application does not have.
+    With `app`, it refuses tasks that the application does not have. With `trusts_host` it asks for no keys:
+    a host application names the caller of each request; see `faultline.serving.host_access`.
     """
     chosen = settings or ApiSettings()
 
     @contextlib.asynccontextmanager
     async def lifespan(api: FastAPI) -> AsyncIterator[None]:
-        services = _services(url, chosen, app)
+        services = _services(url, chosen, app, trusts_host=trusts_host)
         api.state.services = services
         was_on = meter.current.is_on
         meter.switch_on(Part.API, Part.PRODUCER)
@@ -95,7 +101,7 @@ def create_api(
     ):
         api.add_exception_handler(kind, _error_response)
     api.add_middleware(LimitMiddleware, settings=chosen)
-    api.openapi = lambda: describe(api, chosen)  # type: ignore[method-assign]
+    api.openapi = lambda: describe(api, chosen, with_keys=not trusts_host)  # type: ignore[method-assign]
     return api
 
 
@@ -106,11 +112,13 @@ async def end_waits(api: FastAPI) -> None:
         await asyncio.to_thread(services.watcher.close)
 
 
-def _services(url: str, settings: ApiSettings, app: Faultline | None) -> ApiServices:
+def _services(
+    url: str, settings: ApiSettings, app: Faultline | None, *, trusts_host: bool
+) -> ApiServices:
     database = DatabaseCheck(
         url,
         seconds=min(_MAX_CHECK_SECONDS, settings.request_seconds),
-        enqueue_statements=_enqueue_statements(settings),
+        enqueue_statements=_enqueue_statements(with_keys=settings.require_keys and not trusts_host),
     )
     sessions = SessionPool(
         url, database, connections=settings.connections, seconds=settings.request_seconds
@@ -131,12 +139,13 @@ def _services(url: str, settings: ApiSettings, app: Faultline | None) -> ApiServ
         watcher=JobWatcher(url),
         wait_slots=asyncio.Semaphore(max(1, settings.concurrent_requests // 2)),
         app=app,
+        trusts_host=trusts_host,
     )
 
 
-def _enqueue_statements(settings: ApiSettings) -> list[Statement[Any]]:
+def _enqueue_statements(*, with_keys: bool) -> list[Statement[Any]]:
     job = protocol.enqueue_many("any", [{}], queue="any", priority=5, max_attempts=1)
-    return [keys.find("any"), job] if settings.require_keys else [job]
+    return [keys.find("any"), job] if with_keys else [job]
 
 
 async def _error_response(request: Request, error: Exception) -> Response:
@@ -145,7 +154,7 @@ async def _error_response(request: Request, error: Exception) -> Response:
     shown = api_error_of(error)
     response = shown.response
     if shown.status_code == 405:  # Starlette names only the methods of the first route that matches
-        response.headers["Allow"] = ", ".join(sorted(_methods_at(request.scope["path"])))
+        response.headers["Allow"] = ", ".join(sorted(_methods_at(local_path(request.scope))))
     return response
 
 

@@ -16,6 +16,7 @@ from faultline.api.api_settings import ApiSettings
 from faultline.errors import DatabaseUnavailable
 from faultline.events import Event, emit
 from faultline.metrics import record_request
+from faultline.serving.host_access import local_path
 from faultline.serving.server import has_two_lengths
 from faultline.wording import without_passwords
 
@@ -35,7 +36,7 @@ class LimitMiddleware:
             await self._app(scope, receive, send)
             return
         tracked = TrackedRequest(scope, send, self._settings)
-        is_counted = scope["path"] not in PROBES
+        is_counted = local_path(scope) not in PROBES
         self._in_progress += is_counted
         try:
             if is_counted and self._in_progress > self._settings.concurrent_requests:

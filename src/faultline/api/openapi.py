@@ -49,12 +49,13 @@ SECURITY_SCHEMES = {
     "key": {"type": "http", "scheme": "bearer"},
     "key_header": {"type": "apiKey", "in": "header", "name": KEY_HEADER},
 }
-DESCRIPTION = """\
+_ABOUT_KEYS = "Send your key as `Authorization: Bearer flk_…` or as `X-Faultline-Key: flk_…`. "
+DESCRIPTION = f"""\
 Enqueue, read, cancel, retry, delete and edit jobs of a Faultline queue; pause and resume queues;
 list, add, pause, run and remove schedules; read and change limits.
 
-Send your key as `Authorization: Bearer flk_…` or as `X-Faultline-Key: flk_…`. Every error is
-`{"error": {"code", "message", "hint"}}`; the codes do not change between releases."""
+{_ABOUT_KEYS}Every error is
+`{{"error": {{"code", "message", "hint"}}}}`; the codes do not change between releases."""
 
 
 def error_responses(*statuses: int, is_open: bool = False) -> dict[int | str, dict[str, Any]]:
@@ -80,7 +81,7 @@ def _error_response(status: int) -> dict[str, Any]:
     return documented
 
 
-def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:
+def describe(app: FastAPI, settings: ApiSettings, *, with_keys: bool = True) -> dict[str, Any]:
     if app.openapi_schema is None:
         document = get_openapi(
             title="Faultline producer API",
@@ -89,7 +90,10 @@ def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:
             routes=app.routes,
         )
         components = document["components"]
-        components["securitySchemes"] = SECURITY_SCHEMES
+        if with_keys:
+            components["securitySchemes"] = SECURITY_SCHEMES
+        else:
+            _remove_keys(document)
         components["schemas"]["BatchRequest"]["properties"]["jobs"]["maxItems"] = (
             settings.batch_jobs
         )
@@ -98,3 +102,11 @@ def describe(app: FastAPI, settings: ApiSettings) -> dict[str, Any]:
                 parameter["schema"]["maximum"] = settings.page_size
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _remove_keys(document: dict[str, Any]) -> None:
+    """The host application decides how its users are authenticated."""
+    document["info"]["description"] = DESCRIPTION.replace(_ABOUT_KEYS, "")
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            operation.pop("security", None)

@@ -25,6 +25,7 @@ from faultline.app import Faultline
 from faultline.errors import DatabaseRefused
 from faultline.result_waiters import JobWatcher
 from faultline.serving.client import presented_key
+from faultline.serving.host_access import Caller, caller_of
 from faultline.serving.limits import is_loopback
 from faultline.statements import audit
 from faultline.statements.audit import Actor
@@ -41,6 +42,7 @@ _LIMIT_METHODS = {
     ("PUT", "/limits/{name}"): "set limit",
     ("DELETE", "/limits/{name}"): "reset limit",
 }
+_USER = "user"  # of the host application, as the audit log says
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:]+)(?::\d{1,5})?\Z")
 
 
@@ -69,6 +71,7 @@ class ApiServices:
     watcher: JobWatcher
     wait_slots: asyncio.Semaphore  # of requests that wait for the end of a job
     app: Faultline | None = None  # None: any task name is accepted
+    trusts_host: bool = False  # a host application names the callers; no keys
 
 
 @dataclass(slots=True)
@@ -77,6 +80,7 @@ class RequestContext:
     deadline: float
     address: str  # of the client
     key: StoredKey | None = None  # set by `authorize`
+    caller: Caller | None = None  # likewise, if a host application names the callers
     is_noted: bool = False  # the audit log records the refusal of this request
 
     @property
@@ -105,6 +109,9 @@ class RequestContext:
         """Called before the body is read: clients without a key cannot fill our memory."""
         if access is Access.OPEN or (access is Access.METRICS and self.settings.open_metrics):
             return
+        if self.services.trusts_host:
+            self._authorize_caller(request, access)
+            return
         if not self.settings.require_keys:
             _require_local_client(request)
             self._take_token("clients on this machine")
@@ -130,9 +137,22 @@ class RequestContext:
                 {"WWW-Authenticate": f'Bearer error="insufficient_scope", scope="{needed}"'},
             )
 
+    def _authorize_caller(self, request: Request, access: Access) -> None:
+        """Check the scopes that the host application has given to its user."""
+        caller = self.caller = caller_of(request.scope)
+        if caller is None:
+            raise ApiError(
+                401, "unauthenticated", "the application that mounts this API named no caller"
+            )
+        self._take_token(caller.name)
+        needed = _scope_for(access)
+        if needed is not None and not caller.may(needed):
+            self._note_refused(request, caller.name, "forbidden", kind=_USER)
+            raise ApiError(403, "forbidden", f"this user lacks the scope {needed.value}")
+
     async def operate(self, statement: Statement[T]) -> T:
         """Run an operator's action; the audit log records it under the name of the key."""
-        return await self.run(audit.by(Actor("key", self._name, self.address), statement))
+        return await self.run(audit.by(Actor(self._kind, self._name, self.address), statement))
 
     def note_refused_action(self, request: Request, error: Exception) -> None:
         """Record in the audit log that an operator's action was refused.
@@ -140,14 +160,20 @@ class RequestContext:
         The row that the action itself wrote was rolled back with it. Requests without a key and outages are
         not recorded.
         """
-        is_known = self.key is not None or not self.settings.require_keys
+        is_known = bool(self.key or self.caller) or not self.settings.require_keys
         refusal = api_error_of(error)
         was_refused = refusal.status_code < 500 or refusal.code == DatabaseRefused.code
         if is_known and was_refused and not self.is_noted:
-            self._note_refused(request, self._name, refusal.code, kind="key")
+            self._note_refused(request, self._name, refusal.code, kind=self._kind)
+
+    @property
+    def _kind(self) -> str:
+        return "key" if self.caller is None else _USER
 
     @property
     def _name(self) -> str:
+        if self.caller is not None:
+            return self.caller.name
         return "without keys" if self.key is None else self.key.shown
 
     def _note_refused(

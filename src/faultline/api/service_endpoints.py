@@ -78,7 +78,10 @@ async def get_metrics() -> Response:
     openapi_extra=needs(Access.ANY_KEY),
 )
 async def get_openapi(request: Request) -> Response:
-    return json_response(request.app.openapi())
+    document = request.app.openapi()
+    if prefix := request.scope.get("root_path"):  # where the API is mounted
+        document = {**document, "servers": [{"url": prefix}]}
+    return json_response(document)
 
 
 # ── keys and the audit log ───────────────────────────────────────────────────────────────────────
@@ -95,11 +98,13 @@ async def get_openapi(request: Request) -> Response:
 async def get_key(context: CurrentContext) -> Response:
     """The key's name and scopes.
 
-    A server without keys answers with no name and every scope.
+    In a host application it describes the user. A server without keys answers with no name and every
+    scope.
     """
-    key = context.key
-    scopes = sorted(Scope) if key is None else sorted(key.scopes)
-    return json_response({"name": None if key is None else key.name, "scopes": scopes})
+    known = context.key or context.caller
+    if known is None:
+        return json_response({"name": None, "scopes": sorted(Scope)})
+    return json_response({"name": known.name, "scopes": sorted(known.scopes)})
 
 
 Text = Annotated[str | None, Field(max_length=300)]

@@ -1,7 +1,8 @@
 """Operator actions of the dashboard, forwarded to the API with the operator's key.
 
 A request must come from a page of this inspector: its origin must match, and it must carry a CSRF token.
-The inspector stores no key; each request carries the operator's.
+The inspector stores no key; each request carries the operator's. A mounted inspector asks for no key: it
+forwards the actions of the host application's users to an API in its own process.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from faultline.inspector.responses import InspectorError
 from faultline.inspector.services import InspectorServices, Shared
 from faultline.payload import DuplicateKey, parse_json
 from faultline.serving.client import KEY_HEADER, address_of, presented_key
+from faultline.serving.host_access import Caller, caller_of, is_origin_of
 
 API_SECONDS = 10.0
 LARGEST_ANSWER_BYTES = 2**16
@@ -104,23 +106,36 @@ class SchedulePause(ScheduleAction):
     reason: Reason = None
 
 
-class Caller(NamedTuple):
-    """The operator whose request is forwarded."""
+class Sender(NamedTuple):
+    """The operator of a request: one with a key, or a user of the host."""
 
-    key: str
     address: str
+    key: str = ""
+    user: Caller | None = None
 
 
-def permitted(request: Request, shared: Shared) -> Caller:
+def is_possible_operator(request: Request, shared: InspectorServices) -> bool:
+    """Whether the client may act: with a key, or as a user of the host application."""
+    user = caller_of(request.scope)
+    return shared.send_action is None or (user is not None and user.may("operate"))
+
+
+def permitted(request: Request, shared: Shared) -> Sender:
     """The operator, if the request comes from our own page.
 
     The key has a header of its own: a proxy in front may use Authorization for its own login, which the
-    browser then sends with every request.
+    browser then sends with every request. A host application has authenticated its user, and has refused
+    requests from foreign pages.
     """
-    if shared.settings.api_url is None:
+    if not shared.has_actions:
         raise InspectorError(
             404, "actions_off", "this inspector is read-only", "--api-url enables actions"
         )
+    address = address_of(request.scope, behind_proxy=shared.settings.behind_proxy)
+    if shared.send_action is not None:
+        if not is_possible_operator(request, shared):
+            raise InspectorError(403, "forbidden", "this user lacks the scope operate")
+        return Sender(address, user=caller_of(request.scope))
     _require_own_page(request, shared)
     key = presented_key(request.headers) or ""
     if not _KEY.fullmatch(key):
@@ -130,12 +145,12 @@ def permitted(request: Request, shared: Shared) -> Caller:
             "an action needs an operator's key",
             "faultline keys create NAME --scope operate",
         )
-    return Caller(key, address_of(request.scope, behind_proxy=shared.settings.behind_proxy))
+    return Sender(address, key)
 
 
 def _require_own_page(request: Request, shared: InspectorServices) -> None:
     site = request.headers.get("sec-fetch-site")
-    is_ours = _is_at(request.headers.get("origin"), request.headers.get("host"))
+    is_ours = is_origin_of(request.headers.get("origin"), request.headers.get("host"))
     if request.method == "GET" and "origin" not in request.headers:
         is_ours = site == "same-origin"  # browsers send no Origin with these
     if not is_ours or site not in (None, "same-origin"):
@@ -152,14 +167,7 @@ def _require_own_page(request: Request, shared: InspectorServices) -> None:
         )
 
 
-def _is_at(origin: str | None, host: str | None) -> bool:
-    try:
-        return origin is not None and urlsplit(origin).netloc == host
-    except ValueError:  # such as http://[
-        return False
-
-
-Operator = Annotated[Caller, Depends(permitted)]
+Operator = Annotated[Sender, Depends(permitted)]
 
 
 @router.get("/key")
@@ -218,7 +226,7 @@ async def run_schedule(shared: Shared, caller: Operator, wanted: ScheduleAction)
 
 
 async def _act(
-    shared: InspectorServices, path: str, caller: Caller, reason: str | None
+    shared: InspectorServices, path: str, caller: Sender, reason: str | None
 ) -> Response:
     return await _forward(
         shared, "POST", path, caller, {} if reason is None else {"reason": reason}
@@ -232,19 +240,25 @@ async def _forward(
     shared: InspectorServices,
     method: str,
     path: str,
-    caller: Caller,
+    caller: Sender,
     body: Mapping[str, Any] | None = None,
 ) -> Response:
     """The API's status and JSON, also if it is an error."""
+    sent = None if body is None else orjson.dumps(body)
+    if shared.send_action is not None:
+        assert caller.user is not None  # noqa: S101 - `permitted` has checked it
+        status, answer = await shared.send_action(
+            method, path, caller.user, sent, address=caller.address
+        )
+        return Response(answer, status, media_type="application/json")
     api_url = shared.settings.api_url
     assert api_url is not None  # noqa: S101 - `permitted` has checked it
-    sent = None if body is None else orjson.dumps(body)
     status, answer = await asyncio.to_thread(_request, api_url, method, path, caller, sent)
     return Response(answer, status, media_type="application/json")
 
 
 def _request(
-    api_url: str, method: str, path: str, caller: Caller, body: bytes | None
+    api_url: str, method: str, path: str, caller: Sender, body: bytes | None
 ) -> tuple[int, bytes]:
     """Does not follow redirects: they would send the key to another host."""
     parts = urlsplit(api_url)

@@ -34,7 +34,8 @@ async def dashboard(request: Request, shared: Shared) -> Response:
             404, "no_dashboard", "this installation has no dashboard", "see /api/overview"
         )
     response = FileResponse(WEB / "index.html")
-    if not shared.tokens.is_ours(request.cookies.get(security_middleware.COOKIE, "")):
+    is_open = not shared.settings.mounted  # a host application checks the origin instead
+    if is_open and not shared.tokens.is_ours(request.cookies.get(security_middleware.COOKIE, "")):
         # Not HttpOnly: the page reads the cookie to send it as a header.
         response.set_cookie(
             security_middleware.COOKIE,
@@ -53,8 +54,7 @@ def make_app(
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         yield
-        await shared.broadcast.close()
-        await shared.reader.close()
+        await shared.close()
 
     app = FastAPI(lifespan=lifespan, openapi_url=None, docs_url=None, redoc_url=None)
     app.state.services = shared
@@ -66,4 +66,5 @@ def make_app(
     app.add_exception_handler(RequestValidationError, responses.invalid_request)
     app.add_exception_handler(HTTPException, responses.http_error)
     app.add_exception_handler(Exception, responses.unexpected_error)
-    return SecurityMiddleware(app, allowed_hosts=(settings.host, *settings.allowed_hosts))
+    names = None if settings.mounted else (settings.host, *settings.allowed_hosts)
+    return SecurityMiddleware(app, allowed_hosts=names)

@@ -32,6 +32,9 @@ class InspectorSettings:
     max_streams: int = MAX_STREAMS
     streams_per_address: int = STREAMS_PER_ADDRESS
     behind_proxy: bool = False  # whether to trust X-Forwarded-For and X-Forwarded-Proto
+    mounted: bool = (
+        False  # in an application that authenticates its users and checks the Host header
+    )
     version: str | None = None  # of Faultline; the dashboard shows it
 
     @property

@@ -10,10 +10,10 @@ from typing import Annotated, Any
 from uuid import UUID
 
 import orjson
-from fastapi import APIRouter, Query
+from fastapi import APIRouter, Query, Request
 from fastapi import Path as PathPart
 
-from faultline.inspector import documents, schedule_documents
+from faultline.inspector import actions, documents, schedule_documents
 from faultline.inspector.documents import SearchPage
 from faultline.inspector.responses import Json
 from faultline.inspector.services import Shared
@@ -37,12 +37,13 @@ router = APIRouter(prefix="/api")
 
 
 @router.get("/about")
-async def about(shared: Shared) -> Json:
+async def about(request: Request, shared: Shared) -> Json:
     """The version, and whether actions are enabled. Does not read the database."""
     return Json(
         {
             "version": shared.settings.version,
-            "actions": shared.settings.api_url is not None,
+            "actions": shared.has_actions and actions.is_possible_operator(request, shared),
+            "needs_key": shared.send_action is None,
             "acts_as": shared.reader.acts_as,
         }
     )

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from faultline.inspector.responses import Json, error
+from faultline.serving.host_access import local_path
 
 LARGEST_BODY_BYTES = 16 * 1024
 BODY_SECONDS = 10.0
@@ -34,18 +35,19 @@ class SecurityMiddleware:
     """Serves IP addresses, localhost and allowed host names; refuses other names.
 
     The inspector has no login. The check stops DNS rebinding: a web page elsewhere that reaches this
-    machine by a host name of its own.
+    machine by a host name of its own. None as `allowed_hosts` leaves the check to a host application.
     """
 
-    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] = ()) -> None:
+    def __init__(self, app: ASGIApp, *, allowed_hosts: Collection[str] | None = ()) -> None:
         self._app = app
-        self._allowed = {"localhost", *(name.lower() for name in allowed_hosts)}
+        self._allows_any_host = allowed_hosts is None
+        self._allowed = {"localhost", *(name.lower() for name in allowed_hosts or ())}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        caching = "no-store" if scope["path"].startswith("/api/") else "no-cache"
+        caching = "no-store" if local_path(scope).startswith("/api/") else "no-cache"
 
         async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -79,7 +81,7 @@ class SecurityMiddleware:
         name = (
             name.partition("]")[0].removeprefix("[") if name[:1] == "[" else name.partition(":")[0]
         )
-        if name in self._allowed:
+        if self._allows_any_host or name in self._allowed:
             return True
         try:
             ipaddress.ip_address(name)

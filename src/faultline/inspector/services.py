@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
-from typing import Annotated
+from typing import Annotated, Protocol
 
 from fastapi import Depends, Request
 
@@ -14,8 +14,17 @@ from faultline.inspector.overview import Snapshots
 from faultline.inspector.reader import Reader
 from faultline.inspector.responses import ErrorRedaction
 from faultline.inspector.security_middleware import CsrfTokens
+from faultline.serving.host_access import Caller
 
 CONCURRENT_SEARCHES = 2
+
+
+class SendAction(Protocol):
+    """Sends an action to the API as this caller; returns its status and JSON."""
+
+    async def __call__(
+        self, method: str, path: str, caller: Caller, body: bytes | None, *, address: str
+    ) -> tuple[int, bytes]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,9 +36,20 @@ class InspectorServices:
     tokens: CsrfTokens
     redaction: ErrorRedaction
     searching: asyncio.Semaphore  # a search may take seconds: it must not occupy every session
+    send_action: SendAction | None = None  # to an API in this process, for a mounted inspector
+
+    @property
+    def has_actions(self) -> bool:
+        return self.send_action is not None or self.settings.api_url is not None
+
+    async def close(self) -> None:
+        await self.broadcast.close()
+        await self.reader.close()
 
 
-def make_services(settings: InspectorSettings) -> InspectorServices:
+def make_services(
+    settings: InspectorSettings, send_action: SendAction | None = None
+) -> InspectorServices:
     reader = Reader(settings.database_url)
     redaction = ErrorRedaction(hides_details=settings.hides_details)
     snapshots = Snapshots(reader)
@@ -47,6 +67,7 @@ def make_services(settings: InspectorSettings) -> InspectorServices:
         CsrfTokens(),
         redaction,
         asyncio.Semaphore(CONCURRENT_SEARCHES),
+        send_action,
     )
 
 

@@ -3,15 +3,16 @@ import { ApiError, get, post } from "./api.js";
 import { Store } from "./store.js";
 
 // `isRefused`: the API accepted the key once, but refused it later; for example, because it was revoked.
-export const operator = new Store({ key: null, isRefused: false, hasActions: false, version: null });
+// `needsKey` is false if the inspector is mounted in another application, where the operator has logged in.
+export const operator = new Store({ key: null, isRefused: false, hasActions: false, needsKey: true, version: null });
 
 const KEY_HINT = "Enter a key with the scope operate. To create one, run: faultline keys create NAME --scope operate";
 
 // Fetches the inspector's version and whether it allows actions. Both change only when the inspector restarts.
 export async function loadInspectorInfo() {
   try {
-    const { actions, version } = await get("about");
-    operator.set({ hasActions: actions === true, version });
+    const { actions, needs_key: needsKey, version } = await get("about");
+    operator.set({ hasActions: actions === true, needsKey: needsKey !== false, version });
   } catch {
     // The inspector is unreachable. main.js calls again when the stream is open.
   }
@@ -69,6 +70,7 @@ async function withKeyHint(response) {
 
 // Whether the request could succeed with another key.
 export function isKeyError(error) {
+  if (!operator.value.needsKey) return false;
   return error.status === 401 || (error.status === 403 && !PAGE_CODES.has(error.code));
 }
 
@@ -76,6 +78,7 @@ const PAGE_CODES = new Set(["foreign_origin", "csrf_token"]);
 
 // Not the Authorization header: a proxy in front of the inspector may use that for its own login.
 function headersFor(key) {
+  if (!operator.value.needsKey) return {};
   return { "X-Faultline-Key": key, "X-Faultline-CSRF": cookie("faultline_csrf") };
 }
 

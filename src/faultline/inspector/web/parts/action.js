@@ -1,11 +1,11 @@
-// A button for an operator's action. Shown if the inspector allows actions and a key was entered; asks to confirm.
+// A button for an operator's action. Shown if the inspector allows actions and has a key or needs none; asks to confirm.
 import { requestConfirmation } from "../data/confirmation.js";
 import { operator } from "../data/operator.js";
 import { useStore } from "../data/store.js";
 import { html } from "../html.js";
 
 export function useMayOperate() {
-  return useStore(operator, ({ key, hasActions }) => hasActions && key != null);
+  return useStore(operator, ({ key, hasActions, needsKey }) => hasActions && (key != null || !needsKey));
 }
 
 // `body` is the request's body; `subject` names what it acts on; `text` says what the action does. With `fields`, the dialog

@@ -12,7 +12,7 @@ export const SEARCH_ID = "search";
 export function Topbar({ onHelp, onKey }) {
   const themeName = useStore(theme, ({ name }) => name);
   const hasKey = useStore(operator, ({ key }) => key != null);
-  const hasActions = useStore(operator, (value) => value.hasActions);
+  const usesKey = useStore(operator, ({ hasActions, needsKey }) => hasActions && needsKey);
   const isRefused = useStore(operator, (value) => value.isRefused);
   const keyLabel = isRefused ? "Key refused" : hasKey ? "Key accepted" : "Enter key";
   const [text, setText] = useState("");
@@ -25,7 +25,7 @@ export function Topbar({ onHelp, onKey }) {
       <kbd aria-hidden="true">/</kbd>
     </form>
     <div class="topbar-tools">
-      ${hasActions &&
+      ${usesKey &&
       html`<button class="button" data-kind="quiet" data-tone=${isRefused ? "bad" : undefined} type="button" onClick=${onKey}
         aria-label=${keyLabel}>
         <${Icon} name="key" /><span>${keyLabel}</span>
