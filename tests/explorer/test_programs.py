@@ -52,6 +52,10 @@ REQUIRED_EVENTS = {
     "limit-change": ("commits",),
     "limit-crash": ("commits", "kills"),
     "limit-batch": ("takeovers", "stale_rejections", "commits"),
+    "schedule-race": ("commits",),
+    "schedule-crash": ("commits", "kills"),
+    "schedule-change": ("commits", "lock_waits"),
+    "schedule-run-now": ("commits", "lock_waits", "manual_firings"),
     "any-lost-reply": ("takeovers", "stale_rejections", "commits", "faults"),
 }
 
@@ -66,7 +70,7 @@ def test_each_program_has_required_events() -> None:
         PROGRAMS,
         *("takeover", "own-transaction", "heartbeat", "mistaken-for-dead", "reconcilers", "cancel"),
         *("crash", "lost-reply", "batch", "limit-claims", "limit-change"),
-        *("unique-job", "unique-replace", "unique-retry"),
+        *("unique-job", "unique-replace", "unique-retry", "schedule-run-now"),
     ),
 )
 def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:

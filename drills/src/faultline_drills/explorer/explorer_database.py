@@ -8,6 +8,8 @@ from types import TracebackType
 
 from faultline.postgres.sessions import connect
 from faultline_drills.explorer.limit_rules import LimitChange, LimitFacts
+from faultline_drills.explorer.schedule_rules import ScheduleFacts
+from faultline_drills.explorer.schedule_state import look_once, read_schedule_facts
 from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recording.database_state import DatabaseState
 from faultline_drills.recording.tables import install_tables, read_database_state
@@ -19,7 +21,9 @@ _DELETE_ALL = """
     DELETE FROM faultline.unique_jobs; DELETE FROM faultline.unique_keys;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
     DELETE FROM faultline.limits; DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
-    DELETE FROM faultline.waiting_jobs; DELETE FROM drill.limit_changes;
+    DELETE FROM faultline.limit_arguments; DELETE FROM faultline.waiting_jobs;
+    DELETE FROM faultline.schedules; DELETE FROM faultline.schedule_firings;
+    DELETE FROM drill.limit_changes;
     DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """
 _VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.transitions, drill.committed_steps"
@@ -192,6 +196,13 @@ class ExplorerDatabase:
         return LimitFacts(
             tuple(LimitChange(*row) for row in changes), until, has_place, runs, in_line, parked
         )
+
+    def schedule_facts(self) -> ScheduleFacts:
+        """The schedule after one more look of a scheduler that was not disturbed."""
+        if self.setup.execute("SELECT FROM faultline.schedules").fetchone() is None:
+            return ScheduleFacts()
+        look_once(self.setup)
+        return read_schedule_facts(self.setup)
 
     def unique_jobs(self) -> dict[str, UniqueFact]:
         """The jobs that were enqueued with `unique`; all of a program have one key."""

@@ -32,8 +32,25 @@ LANGUAGE plpgsql AS $$ BEGIN RETURN; END $$;
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 
 -- Schedules: fired without the comparison under the row's lock, without the key of the firings and without that of the job.
-CREATE OR REPLACE FUNCTION faultline.lock_schedule(name text, revision bigint, expected_next_fire_at timestamptz)
-RETURNS faultline.schedules LANGUAGE sql AS $$ SELECT s FROM faultline.schedules AS s WHERE s.name = lock_schedule.name $$;
+CREATE OR REPLACE FUNCTION faultline.fire_schedule(
+    name text, revision bigint, expected_next_fire_at timestamptz, planned timestamptz[], new_next_fire_at timestamptz,
+    skipped integer DEFAULT 0, newest_skipped timestamptz DEFAULT NULL)
+RETURNS TABLE (fired_times timestamptz[], job_ids uuid[], late_seconds double precision) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    schedule faultline.schedules;
+BEGIN
+    SELECT * INTO schedule FROM faultline.schedules AS s WHERE s.name = fire_schedule.name;
+    fired_times := planned;
+    job_ids := coalesce(faultline.enqueue_firings(schedule, planned, 'fired'), '{}');
+    INSERT INTO faultline.schedule_firings (schedule, planned_at, outcome, skipped)
+    SELECT schedule.name, newest_skipped, 'skipped', fire_schedule.skipped WHERE newest_skipped IS NOT NULL;
+    UPDATE faultline.schedules AS s
+    SET next_fire_at = new_next_fire_at,
+        last_planned_at = greatest(s.last_planned_at, newest_skipped, (SELECT max(t) FROM unnest(planned) AS t))
+    WHERE s.name = schedule.name;
+    RETURN NEXT;
+END $$;
 ALTER TABLE faultline.schedule_firings DROP CONSTRAINT IF EXISTS schedule_firings_pkey;
 CREATE OR REPLACE FUNCTION faultline.enqueue_firings(schedule faultline.schedules, times timestamptz[], outcome text)
 RETURNS uuid[] LANGUAGE sql AS $$
