@@ -20,6 +20,8 @@ JUDGED_BY_EXPECTATION = (
     "stale_failure_report",
     "schedule_firing",
     "schedule_downtime",
+    "concurrency_limit",
+    "rate_limit",
 )
 # The six failures of the campaign, the fence, and one scenario each of reconcilers, poolers, failovers,
 # partitions, restarts and backups. The others are slow tests.

@@ -52,7 +52,8 @@ _READ_LIMIT_CHANGES = "SELECT order_number, max_running FROM drill.limit_changes
 _READ_LIMITED_JOBS = """
     SELECT j.id::text, EXISTS (SELECT FROM faultline.places AS p WHERE p.job_id = j.id),
            j.state = 'running', EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id),
-           j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '900 years'
+           j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '900 years',
+           j.payload ->> 'key'
     FROM faultline.jobs AS j
 """
 _READ_WRITERS = "SELECT order_number, split_part(writer, ' ', 1) FROM drill.transitions"
@@ -193,9 +194,9 @@ class ExplorerDatabase:
         has_place, runs, in_line, parked = (
             frozenset(row[0] for row in jobs if row[column]) for column in range(1, 5)
         )
-        return LimitFacts(
-            tuple(LimitChange(*row) for row in changes), until, has_place, runs, in_line, parked
-        )
+        changed = tuple(LimitChange(*row) for row in changes)
+        keys = {row[0]: row[5] for row in jobs if row[5] is not None}
+        return LimitFacts(changed, until, has_place, runs, in_line, parked, keys)
 
     def schedule_facts(self) -> ScheduleFacts:
         """The schedule after one more look of a scheduler that was not disturbed."""

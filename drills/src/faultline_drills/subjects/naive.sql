@@ -63,3 +63,21 @@ RETURNS uuid[] LANGUAGE sql AS $$
         SELECT schedule.name, m.scheduled_for, enqueue_firings.outcome, m.id FROM made AS m)
     SELECT array_agg(m.id ORDER BY m.scheduled_for) FROM made AS m
 $$;
+
+-- Limits: claims count the places of a key without its lock, and the time that refills a bucket is that of the worker, which tells
+-- its session how far its clock is off.
+CREATE OR REPLACE FUNCTION faultline.lock_limit_keys(keys text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k ORDER BY k ON CONFLICT DO NOTHING;
+    RETURN keys;
+END $$;
+CREATE OR REPLACE FUNCTION faultline.startable(state faultline.limit_states, of_limit faultline.limits, moment timestamptz)
+RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN of_limit.rate_jobs IS NULL THEN NULL
+                WHEN state.next_start_at IS NULL OR state.next_start_at = '-infinity' THEN of_limit.burst
+                WHEN state.next_start_at > w.moment THEN 0
+                ELSE least(of_limit.burst, 1 + floor(extract(epoch FROM w.moment - state.next_start_at)
+                                                     * of_limit.rate_jobs / of_limit.rate_seconds)) END::bigint
+    FROM (SELECT startable.moment + make_interval(
+              secs => coalesce(nullif(current_setting('drill.seconds_ahead', true), ''), '0')::float8) AS moment) AS w
+$$;
