@@ -30,7 +30,7 @@ REPRESENTATIVES = (
     *("partial_write", "mismatched_token_or_lease", "one_guard_disabled", "commit_at_lease_expiry"),
     *("lease_expiry_burst", "lost_commit_acknowledgement", "partition_blackhole"),
     *("rolling_restart", "handler_ends_its_transaction", "synchronous_failover"),
-    "schedule_downtime",
+    *("schedule_downtime", "limit_wakeup", "declared_limits", "queue_slots"),
 )
 CONTROLLED = (
     *("stale_takeover", "mismatched_token_or_lease", "partition_blackhole"),

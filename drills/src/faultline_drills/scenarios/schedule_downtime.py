@@ -3,7 +3,7 @@
 All eight read the schedules before any of them fires, as if each had been stopped in between, and they
 fire together. None of them does anything after its firing, as if it died then. `skip` must enqueue no
 job, or one if its newest time is at most a minute late; `once` one job; `all` as many as its limit.
-Every other time must be recorded as skipped.
+Every other time must be recorded as skipped. A paused schedule fires nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, LiteralString
 
 from faultline.postgres.sessions import Connection, run
 from faultline.reconciler.scheduler import decide
-from faultline.statements import firing
+from faultline.statements import firing, schedules
 from faultline.statements.firing import DueSchedules
 from faultline_drills.clients.concurrent_sessions import run_concurrently
 from faultline_drills.context import DrillContext
@@ -60,12 +60,16 @@ def schedule_downtime(drill: DrillContext) -> None:
         before = downtime.first - timedelta(seconds=1)
         drill.conn.execute(_BEFORE_THE_YEAR, [downtime.first, before, f"schedule-{number}"])
         drill.inject("downtime", f"schedule-{number}", days=_YEAR.days)
+    run(drill.conn, schedules.pause(f"schedule-{len(downtimes) - 1}"))
     found = [run(drill.conn, firing.due_schedules(limit=100)) for _ in range(SCHEDULERS)]
     run_concurrently(drill, [_fire_all(each) for each in found])
     expect_agreement(drill)
     expect_once(drill)
-    for number, downtime in enumerate(downtimes):
+    *active, paused = enumerate(downtimes)
+    for number, downtime in active:
         _judge(drill, number, downtime)
+    before = paused[1].first - _HOUR
+    expect_firings(drill, paused[0], [], after=before, until=paused[1].newest)
 
 
 def _downtimes(drill: DrillContext) -> list[_Downtime]:
@@ -103,7 +107,8 @@ def _downtimes(drill: DrillContext) -> list[_Downtime]:
         _Downtime({**interval, **policy}, fires=fires, **hourly) for policy, fires in policies
     ]
     skips_less = {"every": _HOUR, "anchor": just_now, "missed": "skip"}
-    return [*found, _Downtime(skips_less, fires=1, **on_time)]
+    paused = {**interval, "missed": "all"}
+    return [*found, _Downtime(skips_less, fires=1, **on_time), _Downtime(paused, fires=0, **hourly)]
 
 
 def _fire_all(found: DueSchedules) -> Callable[[Connection], None]:
