@@ -215,7 +215,9 @@ def _advice(conn: object) -> str:
         return "pass the connection of this cursor: conn=cursor.connection"
     if hasattr(conn, "getconn"):
         return "pass a connection of this pool: with pool.connection() as conn"
-    return "pass a connection of psycopg, asyncpg or Django, or a session or connection of SQLAlchemy"
+    return (
+        "pass a connection of psycopg, asyncpg or Django, or a session or connection of SQLAlchemy"
+    )
 
 
 def sync_connection(conn: object) -> SyncUserConnection:

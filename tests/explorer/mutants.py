@@ -57,6 +57,9 @@ UNIQUE_CONFLICT = "ON CONFLICT (unique_key) DO UPDATE SET job_id = excluded.job_
 WAITING_LOCK = "WHERE j.id = ANY (changing) ORDER BY j.id FOR NO KEY UPDATE;"
 KEPT_LOCK = "WHERE j.id = ANY (waiting) ORDER BY j.id FOR KEY SHARE;"
 RETRY_REFUSAL = "IF other.holder IS NOT NULL AND job.state = 'failed' THEN"
+SCHEDULE_LOCK = "WHERE s.name = lock_schedule.name FOR UPDATE SKIP LOCKED;"
+SCHEDULE_REVISION = "IF schedule.revision = lock_schedule.revision AND schedule.paused_at IS NULL"
+SCHEDULE_TIME = "AND schedule.next_fire_at IS NOT DISTINCT FROM expected_next_fire_at THEN"
 ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
 
 MUTANTS = [
@@ -213,6 +216,21 @@ MUTANTS = [
         [(RETRY_REFUSAL, "IF false THEN")],
         ("unique-retry",),
         file="operating.sql",
+    ),
+    SqlMutant(
+        "a schedule is compared without its row's lock",
+        [(SCHEDULE_LOCK, SCHEDULE_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
+        ("schedule-run-now",),
+        file="schedules.sql",
+    ),
+    SqlMutant(
+        "a firing does not compare what the scheduler has read",
+        [
+            (SCHEDULE_REVISION, "IF schedule.paused_at IS NULL"),
+            (SCHEDULE_TIME, "THEN"),
+        ],
+        ("schedule-change",),
+        file="schedules.sql",
     ),
     SqlMutant(
         "a batch does not lock its jobs",

@@ -9,7 +9,13 @@ from tests.proof import Tally
 from tests.slow import slow_unless
 
 INTERLEAVINGS = 56
-MORE_INTERLEAVINGS = {"late-heartbeat": 120}  # its takeover happens late: this is all of them
+MORE_INTERLEAVINGS = {
+    "late-heartbeat": 120,  # its takeover happens late: this is all of them
+    # Only a claim that stays open makes others wait.
+    "limit-change": 100,
+    "limit-keys": 100,
+    "limit-keys-change": 200,
+}
 RACE = ("takeovers", "stale_rejections", "commits", "lock_waits")
 # The events that a program's interleavings must contain, or they show nothing.
 REQUIRED_EVENTS = {
@@ -49,10 +55,19 @@ REQUIRED_EVENTS = {
     "limit-claims": ("commits", "lock_waits"),
     "limit-takeover": ("takeovers", "stale_rejections", "commits"),
     "limit-failures": ("stale_rejections", "commits", "lock_waits"),
-    "limit-change": ("commits",),
+    "limit-change": ("commits", "lock_waits"),
+    "limit-two": ("stale_rejections", "commits"),
+    "limit-five": ("takeovers", "stale_rejections", "commits", "kills"),
+    "limit-keys": ("commits", "lock_waits"),
+    "limit-keys-change": ("commits", "lock_waits"),
+    "limit-lines": ("stale_rejections", "commits"),
     "limit-crash": ("commits", "kills"),
     "limit-batch": ("takeovers", "stale_rejections", "commits"),
     "limit-repair": ("commits", "lock_waits"),
+    "schedule-race": ("commits",),
+    "schedule-crash": ("commits", "kills"),
+    "schedule-change": ("commits", "lock_waits"),
+    "schedule-run-now": ("commits", "lock_waits", "manual_firings"),
     "any-lost-reply": ("takeovers", "stale_rejections", "commits", "faults"),
 }
 
@@ -67,7 +82,7 @@ def test_each_program_has_required_events() -> None:
         PROGRAMS,
         *("takeover", "own-transaction", "heartbeat", "mistaken-for-dead", "reconcilers", "cancel"),
         *("crash", "lost-reply", "batch", "limit-claims", "limit-change", "limit-repair"),
-        *("unique-job", "unique-replace", "unique-retry"),
+        *("unique-job", "unique-replace", "unique-retry", "schedule-run-now"),
     ),
 )
 def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:

@@ -17,7 +17,10 @@ from tests.slow import slow_unless
 
 PACKAGE = Path(faultline.__file__).parent
 LOCK = re.compile(r"FOR (NO KEY )?UPDATE|FOR KEY SHARE")
-QUICK = ("token_predicate_dropped", "heartbeat_unfenced", "ledger_keyed_by_the_pair")
+QUICK = (
+    *("token_predicate_dropped", "heartbeat_unfenced", "ledger_keyed_by_the_pair"),
+    *("schedule_fires_while_paused", "declared_key_not_bound"),
+)
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
@@ -57,7 +60,9 @@ def test_names_are_unique_and_every_named_drill_exists() -> None:
         assert kind == "explorer" or set(names) <= set(known)
 
 
-@pytest.mark.parametrize("name", slow_unless(QUICK, "token_predicate_dropped"))
+@pytest.mark.parametrize(
+    "name", slow_unless(QUICK, "token_predicate_dropped", "schedule_fires_while_paused")
+)
 def test_an_inserted_bug_is_found(name: str, server_url: str, tally: Tally) -> None:
     (mutant,) = [each for each in MUTANTS if each.name == name]
     kill = run_layer(mutant, mutant.killed_by, server_url=server_url)

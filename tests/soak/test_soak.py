@@ -37,6 +37,7 @@ def test_a_soak_finds_nothing_wrong_with_faultline(server_url: str, tally: Tally
     assert report.judgement.verdict is DrillVerdict.VALID, report.judgement.findings
     assert report.tally["kills"] > 0
     assert report.tally["takeovers"] > 0
+    assert report.tally["limited_keys"] > 2
 
 
 @pytest.mark.slow

@@ -26,6 +26,9 @@ from tests.proof import TRIES, Tally
 from tests.sweep.conftest import CachedPoints
 
 BEFORE_THE_TRANSACTION = SweepPoint(SweepTarget.WORKER, MessageLabel("handler", "BEGIN"), 1)
+BEFORE_THE_FIRING = SweepPoint(
+    SweepTarget.SCHEDULER, MessageLabel("scheduler", "faultline.fire_schedule"), 1
+)
 UNFENCED = ("--no-self-fencing",)
 # Work takes half of it, so that the first worker resumes while the second runs the same job.
 LEASE_SECONDS = 1.5
@@ -98,6 +101,22 @@ def test_with_the_fence_the_same_worker_is_refused_at_the_same_points(
         assert result.tally["takeovers"] > 0
     refused = sum(result.tally["stale_rejections"] for result in results)
     tally("sweep point", scenarios=len(results), stale_rejections=refused)
+
+
+@pytest.mark.slow
+def test_without_its_keys_a_resumed_scheduler_fires_a_second_time(server_url: str) -> None:
+    targets = (SweepTarget.SCHEDULER,)
+    with point_runner(server_url, SweepSettings(targets=targets, subject=Subject.NAIVE)) as naive:
+        result = naive.run(BEFORE_THE_FIRING, SweepFault.STOP)
+    assert result.verdict is DrillVerdict.INVALID
+    assert "schedule-0 fired 6 times, not 3" in str(result.findings)
+
+
+@pytest.mark.slow
+def test_with_them_the_same_scheduler_does_nothing(swept: CachedPoints) -> None:
+    result = swept.run(BEFORE_THE_FIRING, SweepFault.STOP)
+    assert result.verdict is DrillVerdict.VALID, result.findings
+    assert result.tally["stops"] == 1
 
 
 def test_a_sweep_of_the_control_leaves_migrations_out_and_says_so(server_url: str) -> None:

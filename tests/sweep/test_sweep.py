@@ -15,6 +15,7 @@ SEED = 20
 SHARES = {
     SweepTarget.WORKER: (2, 1),
     SweepTarget.RECONCILER: (1, 1),
+    SweepTarget.SCHEDULER: (1, 1),
     SweepTarget.MIGRATOR: (1, 1),
     SweepTarget.UPGRADER: (1, 0),
 }
@@ -23,7 +24,7 @@ POINTS = [
     (target, fault)
     for target in SweepTarget
     for fault in SweepFault
-    if not (target.migrates and fault is SweepFault.OVERLAP)
+    if target.holds_jobs or fault is not SweepFault.OVERLAP
 ]
 
 

@@ -60,6 +60,12 @@ _MINUTE_SECONDS = 60
     help="Jobs that all producers enqueue together; in soaks of hours the rate falls.",
 )
 @click.option(
+    "--limited-keys",
+    default=DEFAULTS.limited_keys,
+    show_default=True,
+    help="Keys of the jobs of which a limit lets two run at once for each key; 0: no such jobs.",
+)
+@click.option(
     "--fault",
     "faults",
     multiple=True,
@@ -79,6 +85,7 @@ def soak(
     seed: int,
     lease_seconds: float,
     jobs_per_second: float,
+    limited_keys: int,
     faults: tuple[str, ...],
     subject: str,
     save_to: Path | None,
@@ -101,6 +108,7 @@ def soak(
         subject=Subject(subject),
         lease_seconds=lease_seconds,
         jobs_per_second=jobs_per_second,
+        limited_keys=limited_keys,
         faults=faults,
     )
     sys.exit(run_and_report(context, settings, save_to=save_to, as_json=as_json))

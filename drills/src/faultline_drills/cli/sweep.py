@@ -34,7 +34,7 @@ _SERVER_SETTINGS = {"max_connections": "200", "fsync": "off"}
     "targets",
     multiple=True,
     type=click.Choice([each.value for each in SweepTarget]),
-    help="Inject faults only into this process; may be repeated.  [default: all four]",
+    help="Inject faults only into this process; may be repeated.  [default: all five]",
 )
 @click.option(
     "--fault",
@@ -69,10 +69,10 @@ def sweep(
 ) -> None:
     """Inject faults at each message a process sends.
 
-    A worker, a reconciler or a migrator (on an empty database, and on one to be upgraded) runs
-    through a proxy that numbers its messages to PostgreSQL. At each message the process is killed, cut
-    off or stopped in six ways, each time with a new database. A second worker finishes the jobs, and
-    the checker judges. Two faults run at a time; --points makes the sweep shorter.
+    A worker, a reconciler, a scheduler or a migrator (on an empty database, and on one to be upgraded)
+    runs through a proxy that numbers its messages to PostgreSQL. At each message the process is killed,
+    cut off or stopped in six ways, each time with a new database. A second worker finishes the jobs and
+    fires the schedules, and the checker judges. Two faults run at a time; --points makes the sweep shorter.
 
     The exit code is 0 if no rule was broken, 1 if one was, and 2 if too few messages were reached
     or one of them ended with an error.

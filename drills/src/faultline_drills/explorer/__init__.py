@@ -1,7 +1,17 @@
 """The interleaving explorer: runs real sessions in systematically chosen orders."""
 
-from faultline_drills.explorer import limit_programs  # adds its programs to PROGRAMS
+from faultline_drills.explorer import (  # they add their programs to PROGRAMS
+    limit_programs,
+    schedule_programs,
+)
 from faultline_drills.explorer.explorer import ExploreReport, ProgramReport, explore
 from faultline_drills.explorer.programs import PROGRAMS
 
-__all__ = ["PROGRAMS", "ExploreReport", "ProgramReport", "explore", "limit_programs"]
+__all__ = [
+    "PROGRAMS",
+    "ExploreReport",
+    "ProgramReport",
+    "explore",
+    "limit_programs",
+    "schedule_programs",
+]

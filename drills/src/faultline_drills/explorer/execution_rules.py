@@ -20,6 +20,7 @@ from faultline_drills.explorer.limit_rules import (
     places_belong_to_running_jobs,
     waiting_jobs_are_in_line,
 )
+from faultline_drills.explorer.schedule_rules import ScheduleFacts, broken_firings
 from faultline_drills.judging.checker import DrillFinding
 from faultline_drills.recording.database_state import DatabaseState, Transition
 from faultline_drills.recording.history import History, Phase, Verb
@@ -37,6 +38,8 @@ class Evidence:
     record: ExecutionRecord
     declared_dead: Collection[str]
     limits: LimitFacts = field(default_factory=LimitFacts)
+    schedules: ScheduleFacts = field(default_factory=ScheduleFacts)
+    manual_firings: int = 0  # that operators asked for
     unique_jobs: Mapping[str, UniqueFact] = field(default_factory=dict)
     claimed_payloads: Sequence[tuple[str, str]] = ()
     stored_payloads: Mapping[str, str] = field(default_factory=dict)
@@ -56,6 +59,7 @@ def findings_of(evidence: Evidence) -> list[DrillFinding]:
         no_commit_after_expiry,
         skip_locked_never_waits,
         limits_hold,
+        each_planned_time_fires_once,
         one_job_counts_for_a_unique_key,
         the_last_payload_runs,
         no_deadlock,
@@ -109,6 +113,10 @@ def limits_hold(evidence: Evidence) -> Iterator[str]:
         yield from no_more_run_than_the_limit(evidence.state.transitions, evidence.limits)
         yield from places_belong_to_running_jobs(evidence.limits)
         yield from waiting_jobs_are_in_line(evidence.limits)
+
+
+def each_planned_time_fires_once(evidence: Evidence) -> Iterator[str]:
+    yield from broken_firings(evidence.schedules, evidence.manual_firings)
 
 
 def one_job_counts_for_a_unique_key(evidence: Evidence) -> Iterator[str]:

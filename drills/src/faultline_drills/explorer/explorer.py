@@ -138,7 +138,7 @@ def run_interleaving(
     execution = ProgramExecution(database)
     PROGRAMS[program](execution)
     record = execution.run(decide, with_steps=with_steps)
-    limits = database.limit_facts()
+    limits, schedules = database.limit_facts(), database.schedule_facts()
     execution.finish(record)
     state, writers = database.read_state()
     judgement = judge(execution.history, state)
@@ -149,6 +149,8 @@ def run_interleaving(
             claimed_payloads=execution.claimed_payloads,
             stored_payloads=execution.stored_payloads,
             limits=limits,
+            schedules=schedules,
+            manual_firings=execution.counts["manual_firings"],
         )
     )
     counts = execution.counts

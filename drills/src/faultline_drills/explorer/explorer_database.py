@@ -8,6 +8,8 @@ from types import TracebackType
 
 from faultline.postgres.sessions import connect
 from faultline_drills.explorer.limit_rules import LimitChange, LimitFacts
+from faultline_drills.explorer.schedule_rules import ScheduleFacts
+from faultline_drills.explorer.schedule_state import look_once, read_schedule_facts
 from faultline_drills.explorer.stepped_session import SteppedSession
 from faultline_drills.recording.database_state import DatabaseState
 from faultline_drills.recording.tables import install_tables, read_database_state
@@ -18,9 +20,10 @@ _DELETE_ALL = """
     DELETE FROM faultline.ledger; DELETE FROM faultline.jobs;
     DELETE FROM faultline.unique_jobs; DELETE FROM faultline.unique_keys;
     DELETE FROM faultline.rejections; DELETE FROM faultline.attempts_log; DELETE FROM faultline.workers;
-    DELETE FROM faultline.limits; DELETE FROM faultline.limit_arguments;
-    DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
-    DELETE FROM faultline.waiting_jobs; DELETE FROM drill.limit_changes;
+    DELETE FROM faultline.limits; DELETE FROM faultline.limit_states; DELETE FROM faultline.places;
+    DELETE FROM faultline.limit_arguments; DELETE FROM faultline.waiting_jobs;
+    DELETE FROM faultline.schedules; DELETE FROM faultline.schedule_firings;
+    DELETE FROM drill.limit_changes;
     DELETE FROM drill.effects; DELETE FROM drill.transitions; DELETE FROM drill.committed_steps
 """
 _VACUUM = "VACUUM faultline.ledger, faultline.jobs, drill.effects, drill.transitions, drill.committed_steps"
@@ -49,7 +52,8 @@ _READ_LIMIT_CHANGES = "SELECT order_number, max_running FROM drill.limit_changes
 _READ_LIMITED_JOBS = """
     SELECT j.id::text, EXISTS (SELECT FROM faultline.places AS p WHERE p.job_id = j.id),
            j.state = 'running', EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id),
-           j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '900 years'
+           j.state = 'queued' AND j.next_run_at > clock_timestamp() + interval '900 years',
+           j.payload ->> 'key'
     FROM faultline.jobs AS j
 """
 _READ_WRITERS = "SELECT order_number, split_part(writer, ' ', 1) FROM drill.transitions"
@@ -190,9 +194,16 @@ class ExplorerDatabase:
         has_place, runs, in_line, parked = (
             frozenset(row[0] for row in jobs if row[column]) for column in range(1, 5)
         )
-        return LimitFacts(
-            tuple(LimitChange(*row) for row in changes), until, has_place, runs, in_line, parked
-        )
+        changed = tuple(LimitChange(*row) for row in changes)
+        keys = {row[0]: row[5] for row in jobs if row[5] is not None}
+        return LimitFacts(changed, until, has_place, runs, in_line, parked, keys)
+
+    def schedule_facts(self) -> ScheduleFacts:
+        """The schedule after one more look of a scheduler that was not disturbed."""
+        if self.setup.execute("SELECT FROM faultline.schedules").fetchone() is None:
+            return ScheduleFacts()
+        look_once(self.setup)
+        return read_schedule_facts(self.setup)
 
     def unique_jobs(self) -> dict[str, UniqueFact]:
         """The jobs that were enqueued with `unique`; all of a program have one key."""

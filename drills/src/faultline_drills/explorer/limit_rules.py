@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from faultline_drills.recording.database_state import Transition
 
@@ -26,6 +27,7 @@ class LimitFacts:
     running: frozenset[str] = frozenset()  # the jobs that run
     in_line: frozenset[str] = frozenset()  # the jobs in waiting_jobs
     parked: frozenset[str] = frozenset()  # the jobs that claims do not read
+    keys: Mapping[str, str] = field(default_factory=dict)  # of jobs under a limit with keys
 
     @property
     def are_used(self) -> bool:
@@ -35,23 +37,27 @@ class LimitFacts:
 def no_more_run_than_the_limit(
     transitions: Sequence[Transition], facts: LimitFacts
 ) -> Iterator[str]:
-    """No job starts while as many run as the limit allows at that moment.
+    """No job starts while as many of its key run as the limit allows at that moment.
 
     A claim counts only places that committed transactions have freed, and a change of the limit and
     claims exclude each other, so the order of their sequence numbers is their real order.
     """
     steps: list[Transition | LimitChange] = [*facts.changes]
     steps += [step for step in transitions if step.order <= facts.until]
-    allowed, running = UNLIMITED, set[str]()
+    allowed, all_running = UNLIMITED, defaultdict[str, set[str]](set)
     for step in sorted(steps, key=lambda each: each.order):
         if isinstance(step, LimitChange):
             allowed = step.max_running
-        elif step.after != "running":
+            continue
+        key = facts.keys.get(step.job, "")
+        running = all_running[key]
+        if step.after != "running":
             running.discard(step.job)
         elif step.before != "running":
             running.add(step.job)
             if len(running) > allowed:
-                yield f"job {step.job} started as number {len(running)} of at most {allowed}"
+                of_key = f" of key {key}" if key else ""
+                yield f"job {step.job} started as number {len(running)} of at most {allowed}{of_key}"
 
 
 def places_belong_to_running_jobs(facts: LimitFacts) -> Iterator[str]:

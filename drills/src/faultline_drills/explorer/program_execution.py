@@ -51,11 +51,14 @@ class ProgramExecution:
 
     # ── setup ────────────────────────────────────────────────────────────────────────────────────
 
-    def enqueue(self, count: int = 1, *, parts: int = 1, max_attempts: int = 5) -> list[UUID]:
+    def enqueue(
+        self, count: int = 1, *, parts: int = 1, max_attempts: int = 5, key: str | None = None
+    ) -> list[UUID]:
         """Enqueue jobs whose effect has `parts` rows; 0: the worker commits them."""
+        payload: dict[str, object] = {"parts": parts, **({} if key is None else {"key": key})}
         statement = protocol.enqueue_many(
             "explored",
-            [{"parts": parts}] * count,
+            [payload] * count,
             queue=QUEUE,
             priority=5,
             max_attempts=max_attempts,

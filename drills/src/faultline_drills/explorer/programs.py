@@ -42,10 +42,12 @@ def description_of(name: str) -> str:
 # ── workers ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def works(handler: Handler, *, rounds: int = 1) -> Callable[[WorkerActor], None]:
+def works(
+    handler: Handler, *, rounds: int = 1, batch_size: int = 1
+) -> Callable[[WorkerActor], None]:
     def act(worker: WorkerActor) -> None:
         for _ in range(rounds):
-            for job in worker.claim():
+            for job in worker.claim(batch_size):
                 worker.attempt(job, handler)
 
     return act

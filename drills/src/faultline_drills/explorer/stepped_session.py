@@ -205,6 +205,14 @@ _STEP_NAMES = {
     "enqueue": "enqueues",
     "record_rejection": "records the refusal",
     "vanished_workers": "reads the lost workers",
+    "fire_schedule": "fires the schedule",
+    "plan_schedule": "plans the schedule",
+    "add_schedule": "changes the schedule",
+    "run_schedule": "runs the schedule now",
+    "pause_schedule": "pauses the schedule",
+    "resume_schedule": "resumes the schedule",
+    "set_limit": "changes the limit",
+    "repair_limits": "repairs the limits",
 }
 
 
@@ -235,6 +243,8 @@ def describe_query(query: str) -> str:
         return "writes its effect"
     if "EXISTS (SELECT FROM faultline.ledger" in query:
         return "reads the ledger"
+    if "FROM faultline.schedules" in query:
+        return "reads the due schedules"
     if "SET lease_expires_at" in query:
         return "expires the lease"
     if "ORDER BY lease_expires_at" in query:

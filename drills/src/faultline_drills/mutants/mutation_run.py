@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import faultline
+import faultline_drills
 from faultline.errors import FaultlineError
 from faultline_drills.mutants.mutant import Layer, Mutant
 
@@ -90,7 +91,9 @@ def run_layer(
     """
     began = time.monotonic()
     with mutated_copy(mutant) as folder, tempfile.TemporaryDirectory() as reports:
-        environment = {**os.environ, "PYTHONPATH": str(folder)}
+        # The copy comes first; the drills are those that this process runs.
+        path = os.pathsep.join([str(folder), str(Path(faultline_drills.__file__).parent.parent)])
+        environment = {**os.environ, "PYTHONPATH": path}
         environment.pop("DATABASE_URL", None)
         environment.pop("DATABASE_URL_FILE", None)
         if server_url is not None:

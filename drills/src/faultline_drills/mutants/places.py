@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import PLACES, SEED, Layer, drill, sql_mutant
+from faultline_drills.mutants.mutant import (
+    PLACES,
+    SEED,
+    Edit,
+    Layer,
+    Mutant,
+    drill,
+    sql_mutant,
+)
 
 _PROGRAMS = (
     "limit-claims",
@@ -12,6 +20,7 @@ _PROGRAMS = (
     "limit-crash",
     "limit-repair",
 )
+_LIMITS = "sql/limits.sql"
 EXPLORER = Layer(
     "explorer of limits",
     (
@@ -25,6 +34,8 @@ _REPAIR = Layer(
 )
 _CONCURRENCY = drill("concurrency_limit")
 _RATE = drill("rate_limit")
+_WAKEUP = drill("limit_wakeup")
+_AHEAD = "make_interval(secs => coalesce(nullif(current_setting('drill.seconds_ahead', true), ''), '0')::float8)"
 
 PLACE_MUTANTS = (
     sql_mutant(
@@ -83,5 +94,67 @@ PLACE_MUTANTS = (
         ),
         ("WHEN state.next_start_at > moment THEN 0\n", "WHEN false THEN 0\n"),
         path=PLACES,
+    ),
+    sql_mutant(
+        "bucket_refilled_by_the_workers_clock",
+        "the time that fills a bucket again is the worker's, not the database's",
+        _RATE,
+        (
+            "WHEN state.next_start_at > moment THEN 0\n",
+            f"WHEN state.next_start_at > moment + {_AHEAD} THEN 0\n",
+        ),
+        (
+            "1 + floor(extract(epoch FROM moment - state.next_start_at)",
+            f"1 + floor(extract(epoch FROM moment + {_AHEAD} - state.next_start_at)",
+        ),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "starts_counted_before_they_happen",
+        "starts count from the moment at which the claim began, not from their own",
+        _RATE,
+        ("    IF started IS NULL THEN\n", "    IF true THEN\n"),
+        path=PLACES,
+    ),
+    sql_mutant(
+        "next_job_not_woken",
+        "the end of a job frees its place, and no waiting job becomes due",
+        _WAKEUP,
+        ("            PERFORM faultline.unpark(key, 1);\n", "            NULL;\n"),
+        path=PLACES,
+    ),
+    Mutant(
+        "limits_not_repaired",
+        "the reconciler does not repair places and lines",
+        _WAKEUP,
+        (
+            Edit(
+                "reconciler/limits.py",
+                "        if await session.run(limits.IN_USE):\n",
+                "        if False:\n",
+            ),
+        ),
+    ),
+    sql_mutant(
+        "declared_key_not_bound",
+        "a limit with keys that code declares applies to no task",
+        drill("declared_limits"),
+        (
+            "    PERFORM faultline.bind_argument(b.limit_name, b.task, b.argument, b.fallback)\n",
+            "    PERFORM b.limit_name\n",
+        ),
+        path=_LIMITS,
+    ),
+    Mutant(
+        "slots_of_a_queue_ignored",
+        "a worker claims more jobs of a queue than the queue has slots",
+        drill("queue_slots"),
+        (
+            Edit(
+                "workers/queue_groups.py",
+                "        return at_most if self.slots is None else min(at_most, self.slots - taken)\n",
+                "        return at_most\n",
+            ),
+        ),
     ),
 )

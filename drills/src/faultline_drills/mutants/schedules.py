@@ -4,11 +4,21 @@ from __future__ import annotations
 
 from importlib import resources
 
-from faultline_drills.mutants.mutant import Edit, Mutant, drill
+from faultline_drills.mutants.mutant import SEED, Edit, Layer, Mutant, drill
 
 _SCHEDULES = "sql/schedules.sql"
 _SCHEDULER = "reconciler/scheduler.py"
-_FIRING = drill("schedule_firing")
+_DUE = "statements/firing.py"
+# The last one has the takeovers and refusals without which a run shows nothing.
+_PROGRAMS = ("schedule-race", "schedule-crash", "schedule-change", "schedule-run-now", "takeover")
+EXPLORER_OF_SCHEDULES = Layer(
+    "explorer of schedules",
+    (
+        *("explore", "--seed", str(SEED), "--interleavings", "100"),
+        *[word for name in _PROGRAMS for word in ("--program", name)],
+    ),
+)
+_DOWNTIME = drill("schedule_downtime")
 # The number of a migration changes while it is not released.
 _MIGRATION = next(
     f"sql/migrations/{entry.name}"
@@ -29,7 +39,7 @@ SCHEDULE_MUTANTS = (
     Mutant(
         "schedule_advanced_in_another_transaction",
         "the scheduler advances a schedule after the transaction that fired it",
-        _FIRING,
+        _DOWNTIME,
         (
             Edit(
                 _SCHEDULES,
@@ -53,7 +63,7 @@ SCHEDULE_MUTANTS = (
     Mutant(
         "schedule_fires_without_comparison_and_keys",
         "a scheduler fires what it read, without comparing next_fire_at, and without the keys",
-        _FIRING,
+        _DOWNTIME,
         (
             Edit(
                 _SCHEDULES,
@@ -70,6 +80,52 @@ SCHEDULE_MUTANTS = (
                 _SCHEDULES, "        SELECT 'schedule:' || ", "        SELECT gen_random_uuid() || "
             ),
             Edit(_MIGRATION, "    PRIMARY KEY (schedule, planned_at),\n", ""),
+        ),
+    ),
+    Mutant(
+        "schedule_fires_while_paused",
+        "the pause of a schedule does not keep schedulers from firing it",
+        _DOWNTIME,
+        (
+            Edit(
+                _SCHEDULES,
+                "AND schedule.paused_at IS NULL\n       AND schedule.next_fire_at IS NOT",
+                "\n       AND schedule.next_fire_at IS NOT",
+            ),
+            Edit(
+                _DUE,
+                "WHERE s.paused_at IS NULL AND s.name <> ALL (%s::text[])",
+                "WHERE s.name <> ALL (%s::text[])",
+            ),
+        ),
+    ),
+    Mutant(
+        "schedule_row_not_locked",
+        "two schedulers compare and fire at once, and only the key of the firing stops the second",
+        EXPLORER_OF_SCHEDULES,
+        (
+            Edit(
+                _SCHEDULES,
+                "WHERE s.name = lock_schedule.name FOR UPDATE SKIP LOCKED;",
+                "WHERE s.name = lock_schedule.name;",
+            ),
+        ),
+    ),
+    Mutant(
+        "changed_schedule_fires_former_times",
+        "a firing that was decided before a change of the schedule is carried out after it",
+        EXPLORER_OF_SCHEDULES,
+        (
+            Edit(
+                _SCHEDULES,
+                "    IF schedule.revision = lock_schedule.revision AND schedule.paused_at",
+                "    IF schedule.paused_at",
+            ),
+            Edit(
+                _SCHEDULES,
+                "       AND schedule.next_fire_at IS NOT DISTINCT FROM expected_next_fire_at THEN\n",
+                "    THEN\n",
+            ),
         ),
     ),
 )

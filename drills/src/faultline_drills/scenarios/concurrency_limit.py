@@ -1,15 +1,17 @@
 """Jobs of one key keep to their limit while workers die and the limit changes.
 
 Workers are killed during their jobs, jobs fail and are cancelled, and an operator lowers and raises
-the limit. At every start the number of running jobs of that key must be within the limit of that
-moment, and at the end no place may be taken.
+the limit. A client leaves the transaction of its claim open, so that its places are not yet to be seen.
+At every start the number of running jobs of that key must be within the limit of that moment, and at
+the end no place may be taken.
 """
 
 from __future__ import annotations
 
 import signal
+from contextlib import closing
 
-from faultline.postgres.sessions import run
+from faultline.postgres.sessions import connect, run
 from faultline.statements import limits, protocol
 from faultline_drills.context import DrillContext
 from faultline_drills.explorer.limit_rules import (
@@ -27,10 +29,13 @@ CHANGES = (1, 3, 0)  # of a limit that begins with 2; after 0 it is 2 again
 _KILLS = 2
 
 
-@scenario(shows=("kills", "takeovers", "commits", "limit_changes"))
+@scenario(
+    shows=("kills", "takeovers", "commits", "limit_changes", "open_claims"), breaks_naive=True
+)
 def concurrency_limit(drill: DrillContext) -> None:
     changes: list[LimitChange] = []
     _set_limit(drill, changes, 2)
+    _leave_a_claim_open(drill)
     workers = [drill.started_worker("--concurrency", "8") for _ in range(drill.settings.workers)]
     for round_number in range(len(CHANGES)):
         _submit(drill, round_number)
@@ -74,6 +79,21 @@ def _submit(drill: DrillContext, round_number: int) -> None:
         drill.submit(pay, key=key, number=number % KEYS, work_seconds=0.1, plan=plan)
 
 
+def _leave_a_claim_open(drill: DrillContext) -> None:
+    """Claim in a transaction that stays open while another client claims."""
+    _submit(drill, len(CHANGES) + 1)
+    claim = protocol.claim("clerk", ["default"], batch_size=KEYS, lease_seconds=600)
+    with closing(connect(drill.url, application_name="faultline drill clerk")) as other:
+        for is_open in (False, True):  # the first claim of a key inserts its state
+            with drill.conn.transaction():
+                claims = run(drill.conn, claim)
+                if is_open:
+                    drill.inject("open_claim", "clerk", jobs=len(claims))
+                    claims += [each for _ in range(KEYS) for each in run(other, claim)]
+            for each in claims:
+                run(other, protocol.release(each))
+
+
 def _wait_for_commits(drill: DrillContext, more: int) -> None:
     done = drill.count("SELECT count(*) FROM faultline.ledger") + more
     drill.wait_until(
@@ -101,8 +121,6 @@ def _expect_limits_held(drill: DrillContext, changes: list[LimitChange]) -> None
     state = read_database_state(drill.conn)
     last = max(step.order for step in state.transitions)
     keys = dict(drill.query("SELECT id::text, payload ->> 'number' FROM faultline.jobs"))
-    for key in sorted(set(keys.values())):
-        steps = [step for step in state.transitions if keys.get(step.job) == key]
-        facts = LimitFacts(tuple(changes), until=last)
-        for finding in no_more_run_than_the_limit(steps, facts):
-            drill.expect(False, f"key {key}: {finding}")
+    facts = LimitFacts(tuple(changes), until=last, keys=keys)
+    for finding in no_more_run_than_the_limit(state.transitions, facts):
+        drill.expect(False, finding)

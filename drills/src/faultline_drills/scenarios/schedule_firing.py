@@ -1,132 +1,87 @@
 """Eight schedulers without a leader fire the same schedules under faults.
 
-They are killed, frozen and cut off. Each schedule is due every second and fires every missed time, so
-that all schedulers want the same firing at the same moment. Replies to firings are lost, and one
-schedule is changed meanwhile. Every planned time must have exactly one job, and schedules, firings and
-jobs must agree at every moment.
+They are killed, stopped, and cut off by a network that delivers what they sent only later. Replies to
+firings are lost, and the times of a schedule change while a firing of it is on its way. Each schedule
+is due every second and fires every missed time, so that all schedulers want the same firing at the same
+moment. Every planned time must have exactly one job, and schedules, firings and jobs must agree at
+every moment.
 """
 
 from __future__ import annotations
 
-import signal
-import subprocess
-import sys
-from typing import LiteralString
+from datetime import UTC, datetime
 
 from faultline.postgres.sessions import run
-from faultline.schedules import make_schedule
-from faultline.statements import invariants, schedules
+from faultline.statements import schedules
 from faultline_drills.context import DrillContext
 from faultline_drills.proxy import Action, Match, Proxy, proxy_to
 from faultline_drills.scenario import scenario
-from faultline_drills.workload.tasks import pay
+from faultline_drills.schedules import SchedulerFleet, put_schedule, wait_for_firings
+from faultline_drills.schedules.expectations import expect_agreement, expect_once, expect_series
 
-SCHEDULERS = 8
 SCHEDULES = 3
-TIMES = 6  # that each schedule fires under faults
-_AGREEMENT = (
-    "a_schedule_has_recorded_what_it_decided",
-    "a_firing_has_its_job",
-    "a_scheduled_job_has_its_firing",
-)
-_FIRED: LiteralString = """
-    SELECT coalesce(min(number), 0) FROM (
-        SELECT count(DISTINCT j.scheduled_for) FILTER (WHERE j.scheduled_for > %s) AS number
-        FROM faultline.schedules AS s
-        LEFT JOIN faultline.jobs AS j ON (j.payload ->> 'number') = s.payload ->> 'number'
-        GROUP BY s.name) AS n
-"""
-_TWICE: LiteralString = """
-    SELECT payload ->> 'number', scheduled_for, count(*) FROM faultline.jobs
-    WHERE scheduled_for IS NOT NULL GROUP BY 1, 2 HAVING count(*) > 1 ORDER BY 2 LIMIT 5
-"""
-_MISSING: LiteralString = """
-    SELECT n.number, t.planned_at FROM (
-        SELECT payload ->> 'number' AS number, min(scheduled_for) AS oldest, max(scheduled_for) AS newest
-        FROM faultline.jobs WHERE scheduled_for IS NOT NULL GROUP BY 1) AS n
-    CROSS JOIN LATERAL generate_series(n.oldest, n.newest, interval '1 second') AS t (planned_at)
-    WHERE NOT EXISTS (SELECT FROM faultline.jobs AS j
-        WHERE j.payload ->> 'number' = n.number AND j.scheduled_for = t.planned_at) LIMIT 5
-"""
+TIMES = 3  # that each schedule fires after the last fault
+_LATER_EVERY = 2  # the interval of schedule-0 after its change
+_ALWAYS = datetime(1970, 1, 1, tzinfo=UTC), datetime(9999, 1, 1, tzinfo=UTC)
+_FIRING = Match(text="faultline.fire_schedule")
 
 
 @scenario(
-    shows=("kills", "pauses", "lost_answers", "changes", "commits"),
+    shows=("kills", "pauses", "partitions", "lost_answers", "changes", "commits"),
     breaks_naive=True,
 )
 def schedule_firing(drill: DrillContext) -> None:
     for number in range(SCHEDULES):
-        _put(drill, number)
-    proxy = drill.stack.enter_context(proxy_to(drill.url))
-    fleet = [_start(drill, proxy.url if number < 2 else drill.url) for number in range(SCHEDULERS)]
-    _wait_for_firings(drill, 1)
-    _lose_a_reply(drill, proxy)
-    fleet[2].kill()
-    drill.inject("kill", "scheduler-3")
-    fleet.append(_start(drill, drill.url))
-    fleet[3].send_signal(signal.SIGSTOP)
-    drill.inject("pause", "scheduler-4")
-    _wait_for_firings(drill, 2)
-    _put(drill, 0, priority=1)
-    drill.inject("change", "schedule-0")
-    _lose_a_reply(drill, proxy)
-    fleet[4].kill()
-    drill.inject("kill", "scheduler-5")
-    fleet[3].send_signal(signal.SIGCONT)
-    _wait_for_firings(drill, TIMES)
+        put_schedule(drill, number, every=1, missed="all")
+    losing, cut_off = (drill.stack.enter_context(proxy_to(drill.url)) for _ in range(2))
+    fleet = SchedulerFleet(drill)
+    fleet.start(2, url=losing.url)
+    fleet.start(2, url=cut_off.url)
+    fleet.start(4)
+    wait_for_firings(drill, 1)
+    _lose_a_reply(drill, losing)
+    fleet.kill(5)
+    fleet.stop(6)
+    cut_off.blackhole()
+    drill.inject("partition", "scheduler-3 and scheduler-4")
+    wait_for_firings(drill, 2)
+    changed_at = _change_times(drill, losing)
+    _lose_a_reply(drill, losing)
+    fleet.kill(7)
+    fleet.resume(6)
+    cut_off.clear_faults()  # what they sent before arrives now
+    wait_for_firings(drill, TIMES)
     for number in range(SCHEDULES):
         run(drill.conn, schedules.pause(f"schedule-{number}"))
-    for process in fleet:
-        process.kill()
-        process.wait()
-    _judge(drill)
-
-
-def _put(drill: DrillContext, number: int, *, priority: int = 5) -> None:
-    job = pay.options(priority=priority).job(number=number)
-    schedule = make_schedule(job, None, every=1, name=f"schedule-{number}", missed="all")
-    run(drill.conn, schedules.add(schedule.definition, replace=True))
-
-
-def _start(drill: DrillContext, url: str) -> subprocess.Popen[bytes]:
-    process = subprocess.Popen(
-        [sys.executable, "-m", "faultline_drills.clients.bare_scheduler", url]
-    )
-    drill.stack.callback(process.wait)
-    drill.stack.callback(process.kill)
-    return process
+    fleet.expect_alive()
+    fleet.end()
+    _judge(drill, changed_at)
 
 
 def _lose_a_reply(drill: DrillContext, proxy: Proxy) -> None:
     """Let PostgreSQL execute one firing, and lose its answer."""
-    lost = proxy.on(Match(text="faultline.fire_schedule"), Action.DROP_REPLY)
+    lost = proxy.on(_FIRING, Action.DROP_REPLY)
     drill.wait_until(lambda: lost.is_done, "a firing whose reply is lost")
     drill.inject("lost_answer", "proxy")
 
 
-def _wait_for_firings(drill: DrillContext, times: int) -> None:
-    """Wait until every schedule has fired so often; they must agree all the time."""
-    ((now,),) = drill.query("SELECT clock_timestamp()")
-
-    def fired() -> bool:
-        _expect_agreement(drill)
-        return drill.count(_FIRED, [now]) >= times
-
-    drill.wait_until(fired, f"{times} firings of each schedule")
-
-
-def _expect_agreement(drill: DrillContext) -> None:
-    for invariant in invariants.INVARIANTS:
-        if invariant.name in _AGREEMENT:
-            for found in run(drill.conn, invariants.check(invariant)):
-                what = f"not so at every moment: {invariant.claim} ({found.evidence})"
-                if what not in drill.broken_expectations:
-                    drill.expect(False, what)
+def _change_times(drill: DrillContext, proxy: Proxy) -> datetime:
+    """Change when schedule-0 fires, while a scheduler's firing is on its way."""
+    held = proxy.on(_FIRING, Action.HOLD)
+    drill.wait_until(lambda: held.is_done, "a firing on its way")
+    put_schedule(drill, 0, every=_LATER_EVERY, missed="all", priority=1)
+    drill.inject("change", "schedule-0")
+    changes = "SELECT changed_at FROM faultline.schedules WHERE name = 'schedule-0'"
+    changed_at: datetime = drill.query(changes)[0][0]
+    proxy.release(held)
+    return changed_at
 
 
-def _judge(drill: DrillContext) -> None:
-    for number, planned_at, jobs in drill.query(_TWICE):
-        drill.expect(False, f"schedule-{number} fired {jobs} times for {planned_at}")
-    for number, planned_at in drill.query(_MISSING):
-        drill.expect(False, f"schedule-{number} did not fire for {planned_at}")
-    _expect_agreement(drill)
+def _judge(drill: DrillContext, changed_at: datetime) -> None:
+    expect_once(drill)
+    since, until = _ALWAYS
+    expect_series(drill, 0, every=1, after=since, until=changed_at)
+    expect_series(drill, 0, every=_LATER_EVERY, after=changed_at, until=until)
+    for number in range(1, SCHEDULES):
+        expect_series(drill, number, every=1, after=since, until=until)
+    expect_agreement(drill)

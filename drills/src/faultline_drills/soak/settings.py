@@ -10,6 +10,7 @@ from faultline_drills.scenario import DrillSettings
 from faultline_drills.subjects import Subject
 
 _DRAIN_SECONDS = 120.0
+_LIMITED_KEYS = 200
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,12 +25,15 @@ class SoakSettings:
     jobs_per_second: float = 20.0  # of all producers together
     # The history in memory grows with each job, so a long soak submits more slowly.
     most_jobs: int = 20_000
+    limited_keys: int = _LIMITED_KEYS  # of jobs under a limit for each key; 0: no such jobs
     longest_pause_seconds: float = 1.5  # between two faults
     faults: tuple[str, ...] = ()  # kinds; all that are available if empty
 
     def __post_init__(self) -> None:
         if self.seconds <= 0 or self.workers < 1 or self.producers < 1 or self.reconcilers < 0:
             raise InvalidInput("a soak needs a duration above 0, a worker and a producer")
+        if self.limited_keys < 0:
+            raise InvalidInput("--limited-keys must be at least 0")
         if self.jobs_per_second <= 0 or self.most_jobs < 1:
             raise InvalidInput("a soak needs jobs: --jobs-per-second must be above 0")
         if unknown := sorted(set(self.faults) - set(FAULTS)):
@@ -42,6 +46,9 @@ class SoakSettings:
         """The command that repeats this soak, without options that have their default."""
         words = f"faultline drill soak --minutes {self.seconds / 60:g} --seed {self.seed}"
         words += f" --subject {self.subject}" if self.subject is not Subject.FAULTLINE else ""
+        words += (
+            f" --limited-keys {self.limited_keys}" if self.limited_keys != _LIMITED_KEYS else ""
+        )
         return words + "".join(f" --fault {kind}" for kind in self.faults)
 
     @property

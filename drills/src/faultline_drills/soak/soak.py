@@ -17,11 +17,13 @@ from faultline_drills.soak.environment import (
     own_environment,
     shared_environment,
 )
+from faultline_drills.soak.limited_jobs import judge_limit, set_limit, wait_until_free
 from faultline_drills.soak.report import SoakReport
 from faultline_drills.soak.settings import SoakSettings
 from faultline_drills.soak.traffic import Traffic
 
 _LOOK_SECONDS = 0.2
+_SECONDS_TO_WAIT = 30.0  # in so long a soak, jobs must have waited for their limit
 _ALWAYS_SHOWN = ("commits", "takeovers")
 # What a kind of fault must have caused, beside having been injected.
 _CONSEQUENCES = {
@@ -58,15 +60,20 @@ def run_soak(
         else:
             environment = shared_environment(settings, server_url, stack, on_fault)
         drill = environment.drill
+        if settings.limited_keys:
+            set_limit(drill)
         version = str(drill.query("SHOW server_version")[0][0])
         _Soak(environment, settings, on_progress).run()
         drill.history.mark_unknown()
+        state = drill.read_state()
+        if settings.limited_keys:
+            judge_limit(drill, state)
         tally = drill.tally()
-        shows = _required_counts(environment.faults)
+        shows = _required_counts(environment.faults, settings)
         missing = [f"{name}: none" for name in shows if not tally.get(name)]
         judgement = judge(
             drill.history,
-            drill.read_state(),
+            state,
             shows=shows,
             missing=missing,
             broken=drill.broken_expectations,
@@ -99,6 +106,7 @@ class _Soak:
             environment.urls,
             producers=settings.producers,
             jobs_per_second=settings.pace_per_second,
+            limited_keys=settings.limited_keys,
         )
         targets = FaultTargets(
             drill=drill,
@@ -133,6 +141,7 @@ class _Soak:
                 raise DrillNotRun(f"the soak itself failed: {failure!r}") from failure
         try:
             drill.wait_until(self._is_drained, "the end of all jobs")
+            wait_until_free(drill)
         except DrillNotRun as error:
             drill.expect(False, str(error))
         drill.stop_workers(drill.workers)
@@ -163,7 +172,9 @@ class _Soak:
         )
 
 
-def _required_counts(faults: list[NemesisFault]) -> list[str]:
+def _required_counts(faults: list[NemesisFault], settings: SoakSettings) -> list[str]:
     kinds = [fault.kind for fault in faults]
     consequences = [_CONSEQUENCES[kind] for kind in kinds if kind in _CONSEQUENCES]
+    if settings.limited_keys and settings.seconds >= _SECONDS_TO_WAIT:
+        consequences.append("limited_waits")
     return [*_ALWAYS_SHOWN, *(f"{kind}s" for kind in kinds), *consequences]

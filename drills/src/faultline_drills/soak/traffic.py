@@ -11,6 +11,7 @@ from typing import Any
 from faultline.task import Task
 from faultline_drills.clients.producer import Producer
 from faultline_drills.context import DrillContext
+from faultline_drills.soak.limited_jobs import draw_account
 from faultline_drills.workload.tasks import note, pay, pay_by_hand, step_and_pay
 
 _LARGEST_BACKLOG = 500  # unfinished jobs; then producers pause
@@ -20,9 +21,16 @@ _REMEMBERED = 100
 
 class Traffic:
     def __init__(
-        self, drill: DrillContext, urls: Sequence[str], *, producers: int, jobs_per_second: float
+        self,
+        drill: DrillContext,
+        urls: Sequence[str],
+        *,
+        producers: int,
+        jobs_per_second: float,
+        limited_keys: int,
     ) -> None:
         self._drill = drill
+        self._limited_keys = limited_keys
         self._pause_seconds = producers / jobs_per_second
         self._ending = threading.Event()
         self._backlogged = threading.Event()
@@ -66,7 +74,9 @@ class Traffic:
                     continue
                 repeats = bool(sent) and rng.random() < _REPEATED_SHARE
                 key, task, arguments = (
-                    rng.choice(sent) if repeats else (f"{name} {count}", *_draw(rng, count))
+                    rng.choice(sent)
+                    if repeats
+                    else (f"{name} {count}", *_draw(rng, count, self._limited_keys))
                 )
                 if producer.submit(task, key=key, stop=self._ending, **arguments) is None:
                     return
@@ -80,11 +90,18 @@ class Traffic:
             producer.close()
 
 
-def _draw(rng: random.Random, number: int) -> tuple[Task[Any, Any], dict[str, Any]]:
+def _draw(
+    rng: random.Random, number: int, limited_keys: int
+) -> tuple[Task[Any, Any], dict[str, Any]]:
     plan = {"1": "raise@half"} if rng.random() < 0.02 else None
     work_seconds = round(rng.choice([0, 0, 0.02, 0.1, 0.3, 1.2]), 2)
     common: dict[str, Any] = {"number": number, "plan": plan}
-    match rng.choices(["pay", "by hand", "step", "note"], [5, 3, 1, 2])[0]:
+    limited = 4 if limited_keys else 0
+    kinds = ["pay", "by hand", "step", "note", "account"]
+    match rng.choices(kinds, [5, 3, 1, 2, limited])[0]:
+        case "account":
+            task, arguments = draw_account(rng, limited_keys)
+            return task, {**common, **arguments}
         case "pay":
             outside = rng.random() < 0.3
             paid = {"parts": rng.randint(1, 3), "work_seconds": work_seconds, "outside": outside}

@@ -32,8 +32,25 @@ LANGUAGE plpgsql AS $$ BEGIN RETURN; END $$;
 CREATE OR REPLACE FUNCTION faultline.refuse_unfinished() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 
 -- Schedules: fired without the comparison under the row's lock, without the key of the firings and without that of the job.
-CREATE OR REPLACE FUNCTION faultline.lock_schedule(name text, revision bigint, expected_next_fire_at timestamptz)
-RETURNS faultline.schedules LANGUAGE sql AS $$ SELECT s FROM faultline.schedules AS s WHERE s.name = lock_schedule.name $$;
+CREATE OR REPLACE FUNCTION faultline.fire_schedule(
+    name text, revision bigint, expected_next_fire_at timestamptz, planned timestamptz[], new_next_fire_at timestamptz,
+    skipped integer DEFAULT 0, newest_skipped timestamptz DEFAULT NULL)
+RETURNS TABLE (fired_times timestamptz[], job_ids uuid[], late_seconds double precision) LANGUAGE plpgsql AS $$
+#variable_conflict use_column
+DECLARE
+    schedule faultline.schedules;
+BEGIN
+    SELECT * INTO schedule FROM faultline.schedules AS s WHERE s.name = fire_schedule.name;
+    fired_times := planned;
+    job_ids := coalesce(faultline.enqueue_firings(schedule, planned, 'fired'), '{}');
+    INSERT INTO faultline.schedule_firings (schedule, planned_at, outcome, skipped)
+    SELECT schedule.name, newest_skipped, 'skipped', fire_schedule.skipped WHERE newest_skipped IS NOT NULL;
+    UPDATE faultline.schedules AS s
+    SET next_fire_at = new_next_fire_at,
+        last_planned_at = greatest(s.last_planned_at, newest_skipped, (SELECT max(t) FROM unnest(planned) AS t))
+    WHERE s.name = schedule.name;
+    RETURN NEXT;
+END $$;
 ALTER TABLE faultline.schedule_firings DROP CONSTRAINT IF EXISTS schedule_firings_pkey;
 CREATE OR REPLACE FUNCTION faultline.enqueue_firings(schedule faultline.schedules, times timestamptz[], outcome text)
 RETURNS uuid[] LANGUAGE sql AS $$
@@ -45,4 +62,22 @@ RETURNS uuid[] LANGUAGE sql AS $$
         INSERT INTO faultline.schedule_firings (schedule, planned_at, outcome, job_id)
         SELECT schedule.name, m.scheduled_for, enqueue_firings.outcome, m.id FROM made AS m)
     SELECT array_agg(m.id ORDER BY m.scheduled_for) FROM made AS m
+$$;
+
+-- Limits: claims count the places of a key without its lock, and the time that refills a bucket is that of the worker, which tells
+-- its session how far its clock is off.
+CREATE OR REPLACE FUNCTION faultline.lock_limit_keys(keys text[]) RETURNS text[] LANGUAGE plpgsql AS $$
+BEGIN
+    INSERT INTO faultline.limit_states (limit_key) SELECT k FROM unnest(keys) AS k ORDER BY k ON CONFLICT DO NOTHING;
+    RETURN keys;
+END $$;
+CREATE OR REPLACE FUNCTION faultline.startable(state faultline.limit_states, of_limit faultline.limits, moment timestamptz)
+RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT CASE WHEN of_limit.rate_jobs IS NULL THEN NULL
+                WHEN state.next_start_at IS NULL OR state.next_start_at = '-infinity' THEN of_limit.burst
+                WHEN state.next_start_at > w.moment THEN 0
+                ELSE least(of_limit.burst, 1 + floor(extract(epoch FROM w.moment - state.next_start_at)
+                                                     * of_limit.rate_jobs / of_limit.rate_seconds)) END::bigint
+    FROM (SELECT startable.moment + make_interval(
+              secs => coalesce(nullif(current_setting('drill.seconds_ahead', true), ''), '0')::float8) AS moment) AS w
 $$;

@@ -18,6 +18,7 @@ from faultline_drills.proxy.matchers import is_commit
 _VERB = re.compile(r"faultline\.(\w+) ?\(")
 _COMMENT = re.compile(r"--[^\n]*\n")
 _WORDS = 3
+SCHEDULER_PURPOSE = "scheduler"  # of the session that fires schedules
 
 
 class SweepFault(StrEnum):
@@ -54,12 +55,28 @@ class SweepFault(StrEnum):
 class SweepTarget(StrEnum):
     WORKER = "worker"
     RECONCILER = "reconciler"
+    SCHEDULER = "scheduler"  # of a reconciler: only the messages about schedules
     MIGRATOR = "migrator"  # on an empty database
     UPGRADER = "upgrader"  # on a database of an older Faultline, with jobs in it
 
     @property
     def migrates(self) -> bool:
         return self in (SweepTarget.MIGRATOR, SweepTarget.UPGRADER)
+
+    @property
+    def holds_jobs(self) -> bool:
+        """Whether another process can run a job that this one has caused to be claimed."""
+        return self in (SweepTarget.WORKER, SweepTarget.RECONCILER)
+
+    @property
+    def command(self) -> str:
+        """The `faultline` command of its process."""
+        return "reconciler" if self is SweepTarget.SCHEDULER else self.value
+
+    def includes(self, message: Message) -> bool:
+        """Whether a message of the process belongs to this target."""
+        purpose = message.application.partition(" ")[2]
+        return self is not SweepTarget.SCHEDULER or purpose == SCHEDULER_PURPOSE
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,7 +134,7 @@ def points_of(target: SweepTarget, runs: Sequence[Iterable[Message]]) -> list[Sw
     counts = [Counter(map(label_of, run)) for run in runs]
     points: list[SweepPoint] = []
     seen: Counter[MessageLabel] = Counter()
-    for message in runs[0]:
+    for message in filter(target.includes, runs[0]):
         label = label_of(message)
         seen[label] += 1
         if all(seen[label] <= count[label] for count in counts):

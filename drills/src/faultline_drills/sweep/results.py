@@ -80,9 +80,7 @@ class SweepReport:
 
     def _expected(self) -> Iterable[str]:
         """What many faults of one kind must have caused; one or two alone need not."""
-        faults = Counter(
-            result.fault for result in self.results if not result.point.target.migrates
-        )
+        faults = Counter(result.fault for result in self.results if result.point.target.holds_jobs)
         if faults[SweepFault.KILL_BEFORE] + faults[SweepFault.KILL_AFTER] >= 20:
             yield "takeovers"
         if faults[SweepFault.DROP_REPLY] >= 60:

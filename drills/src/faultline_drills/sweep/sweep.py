@@ -30,14 +30,14 @@ from faultline_drills.sweep.migration import (
 )
 from faultline_drills.sweep.point import SweepFault, SweepPoint, SweepTarget, points_of
 from faultline_drills.sweep.results import ERROR_RULE, PointResult, SweepReport
-from faultline_drills.sweep.target_setup import RECONCILER, WORKER
+from faultline_drills.sweep.target_setup import RECONCILER, SCHEDULER, WORKER
 from faultline_drills.sweep.trial import PointTrial
 
 _DRY_RUNS = 2  # a point must occur in both, or it cannot be reached reliably
 # A point that was not reached is tried once more. Messages that follow the clock, such as the tenth
 # heartbeat, are reached by a process that idles for a while before it is stopped.
 _IDLE_SECONDS = (0.0, 2.0)
-_SETUPS = {SweepTarget.WORKER: WORKER, SweepTarget.RECONCILER: RECONCILER}
+_SETUPS = {each.target: each for each in (WORKER, RECONCILER, SCHEDULER)}
 
 OnPoint = Callable[[PointResult, int], None]  # the result, and the number of all points
 Prepare = Callable[[str], None]
@@ -183,8 +183,8 @@ def choose(
 
 
 def _applies(point: SweepPoint, fault: SweepFault) -> bool:
-    """A migrator holds no job that another worker could run."""
-    return not (point.target.migrates and fault is SweepFault.OVERLAP)
+    """Another process overlaps with one that runs jobs, or requeues them."""
+    return point.target.holds_jobs or fault is not SweepFault.OVERLAP
 
 
 def sweep(
@@ -202,7 +202,7 @@ def sweep(
     with point_runner(server_url, settings) as runner:
         for target in settings.targets:
             runs = runner.dry_runs(target)
-            messages[target] = len(runs[0])
+            messages[target] = sum(map(target.includes, runs[0]))
             points += points_of(target, runs)
         chosen = choose(points, settings.faults, sample=settings.sample, seed=settings.seed)
         with ThreadPoolExecutor(settings.parallel) as pool:

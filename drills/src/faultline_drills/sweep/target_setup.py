@@ -1,4 +1,4 @@
-"""The work of each swept process: jobs of every kind, or leases to reconcile."""
+"""The work of each swept process: jobs of every kind, leases, or schedules."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from faultline.postgres.sessions import connect, run
 from faultline.statements import protocol, workers
 from faultline_drills.context import DrillContext
 from faultline_drills.recording.history import Verb
+from faultline_drills.sweep.due_schedules import all_have_fired, broken_firings, leave_schedules
 from faultline_drills.sweep.point import SweepTarget
 from faultline_drills.workload import tasks
 
@@ -28,6 +29,10 @@ class TargetSetup:
     options: tuple[str, ...]
     prepare: Callable[[DrillContext], None]
     is_done: Callable[[DrillContext], bool]  # all its work is done, and it can be stopped
+    broken: Callable[[DrillContext], list[str]] = (
+        lambda drill: []
+    )  # expected in the end, and not so
+    finishes_it: bool = False  # whether another worker must do the work that is left
 
 
 def _enqueue_jobs(drill: DrillContext) -> None:
@@ -76,4 +81,12 @@ WORKER = TargetSetup(
 )
 RECONCILER = TargetSetup(
     SweepTarget.RECONCILER, (), _leave_leases, lambda drill: drill.count(_TO_RECONCILE) == 0
+)
+SCHEDULER = TargetSetup(
+    SweepTarget.SCHEDULER,
+    (),
+    leave_schedules,
+    all_have_fired,
+    broken_firings,
+    finishes_it=True,
 )

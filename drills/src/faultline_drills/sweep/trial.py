@@ -84,6 +84,9 @@ class PointTrial:
                     elif not fault.kills:
                         self._watch(drill, victim)
                 injector.end()
+                if not self._setup.is_done(drill) and self._setup.finishes_it:
+                    drill.worker(name="finisher of the work")
+                    drill.wait_until(lambda: self._setup.is_done(drill), "the end of the work")
                 drill.finish_jobs()
                 self._expect(drill, victim, point, fault, is_reached)
             except DrillNotRun as error:
@@ -113,7 +116,7 @@ class PointTrial:
         return drill, proxy
 
     def _start(self, drill: DrillContext, proxy: Proxy) -> ObservedProcess:
-        command = self._setup.target.value
+        command = self._setup.target.command
         return drill.worker(*self._options, name="target", url=proxy.url, command=command)
 
     def _wait_for(
@@ -138,13 +141,19 @@ class PointTrial:
         """Let a second worker finish all jobs meanwhile, or start one that it held."""
         began = time.monotonic()
         held = [row[0] for row in drill.conn.execute(_HELD, [f"-{victim.pid}-"])]
-        second = drill.worker(name="second") if drill.unfinished() else None
+        has_work = drill.unfinished() or not self._setup.is_done(drill)
+        second = drill.worker(name="second") if has_work else None
         while (elapsed := time.monotonic() - began) < _LONGEST_STOP_SECONDS:
             if fault is SweepFault.OVERLAP and second and _has_taken_over(drill, second, held):
                 return
-            if elapsed > _LEASES_STOPPED * self._settings.lease_seconds and not drill.unfinished():
+            if elapsed > _LEASES_STOPPED * self._settings.lease_seconds and self._is_over(drill):
                 return
             time.sleep(POLL_SECONDS)
+
+    def _is_over(self, drill: DrillContext) -> bool:
+        """Whether a second worker has done what it can do while the first one is stopped."""
+        is_done = not self._setup.finishes_it or self._setup.is_done(drill)
+        return is_done and not drill.unfinished()
 
     def _watch(self, drill: DrillContext, victim: ObservedProcess) -> None:
         """Give a process that only lost a connection time to finish its work alone."""
@@ -160,6 +169,8 @@ class PointTrial:
         fault: SweepFault,
         is_reached: bool,
     ) -> None:
+        for sentence in self._setup.broken(drill):
+            drill.expect(False, sentence)
         failed = "SELECT count(*) FROM faultline.jobs WHERE state <> 'succeeded'"
         drill.expect(drill.count(failed) == 0, "not every job succeeded")
         ended = victim.exit_code

@@ -55,6 +55,18 @@ async def pay_or_die(job: Job, number: int, plan: dict[str, str] | None = None) 
     await pay.handler(job, number, plan=plan)
 
 
+@app.task(name="drill.pay_account", max_attempts=20, retry=SOON)
+async def pay_account(
+    job: Job,
+    number: int,
+    account: int,
+    work_seconds: float = 0.0,
+    plan: dict[str, str] | None = None,
+) -> None:
+    """A payment of which a limit lets few run at once for each account."""
+    await pay.handler(job, number, work_seconds=work_seconds, plan=plan)
+
+
 @app.task(name="drill.pay_by_hand", max_attempts=20, retry=SOON)
 async def pay_by_hand(
     job: Job,

@@ -74,8 +74,21 @@ def test_a_seed_chooses_the_same_strikes_and_another_seed_others() -> None:
 def test_without_a_sample_everything_is_struck_in_every_way() -> None:
     everything = choose(some_points(7), list(SweepFault), sample=None, seed=1)
     assert len(set(everything)) == 7 * len(SweepFault)
-    migrator = choose(some_points(7, SweepTarget.MIGRATOR), list(SweepFault), sample=None, seed=1)
-    assert SweepFault.OVERLAP not in {fault for _, fault in migrator}
+    for target in (SweepTarget.MIGRATOR, SweepTarget.SCHEDULER):  # they run no jobs
+        chosen = choose(some_points(7, target), list(SweepFault), sample=None, seed=1)
+        assert SweepFault.OVERLAP not in {fault for _, fault in chosen}
+
+
+def test_of_a_scheduler_only_the_messages_about_schedules_are_points() -> None:
+    fires, reads = (
+        message("SELECT faultline.f()", f"faultline {purpose}")
+        for purpose in ("scheduler", "reconciler")
+    )
+    runs = [[reads, fires, reads]]
+    assert [str(point) for point in points_of(SweepTarget.SCHEDULER, runs)] == [
+        "scheduler: faultline.f #1"
+    ]
+    assert len(points_of(SweepTarget.RECONCILER, runs)) == 3
 
 
 def report(*verdicts: DrillVerdict, tally: dict[str, int] | None = None) -> SweepReport:
