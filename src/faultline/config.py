@@ -100,6 +100,8 @@ class WorkerSettings:
     # False, for drills: an attempt that lost its lease runs on until PostgreSQL refuses its commit. It
     # shows that safety does not depend on the worker.
     self_fencing: bool = True
+    # False, for tests: the server is known to be one whose data may be lost, so no warning says so.
+    warns_of_weak_durability: bool = True
     # Stop after this many attempts; 0: no limit.
     max_jobs: int = 0
     worker_id: str = field(default_factory=new_worker_id)

@@ -45,13 +45,17 @@ class TaskImports:
                 del self._packages[0]
 
 
+class UnknownModule(InvalidInput):
+    """A module that was named does not exist, or its package does not."""
+
+
 def import_module(name: str, *, what: str = "") -> ModuleType:
     """Import a module; an error names the module and the line that failed."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name and f"{name}.".startswith(f"{error.name}."):
-            raise InvalidInput(
+            raise UnknownModule(
                 f"{what}there is no module {error.name!r}",
                 hint="run the command in your project's folder, or install your project",
             ) from None

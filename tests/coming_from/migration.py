@@ -74,12 +74,12 @@ class Migration:
             shlex.split(command),
             cwd=self.folder,
             env={**self.environment, **environment},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
+            capture_output=True,
             text=True,
             timeout=LIMIT_SECONDS,
         )
-        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{done.stdout}"
+        output = f"{done.stdout}{done.stderr}"
+        assert done.returncode == 0, f"{command} ended with {done.returncode}:\n{output}"
         return done.stdout
 
     @contextmanager

@@ -48,7 +48,7 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
     why = tab.page.get_by_role("region", name="Why this job waits")
     expect(why).to_contain_text("no live worker claims from queue unserved")
     expect(why).to_contain_text("Problem")
-    expect(why).to_contain_text("worker --queues unserved")
+    expect(why).to_contain_text("faultline worker --app MODULE:NAME --queues unserved")
 
     conn.execute("SELECT faultline.register_worker('one', 'host', 7, ARRAY['unserved'], false)")
     expect(why).to_contain_text("next in line")

@@ -37,6 +37,7 @@ OTHER_NAMES = {
     "faultline_drills",  # a module
     # fields of log records
     *("faultline_job_id", "faultline_task", "faultline_attempt", "faultline_token"),
+    *("faultline_event", "faultline_reason"),
 }
 _NAME = re.compile(r"\bfaultline_[a-z0-9_]+")
 

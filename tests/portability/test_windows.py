@@ -100,7 +100,7 @@ def test_an_operator_can_look_after_the_queue(empty_database_url: str) -> None:
 )
 def test_a_service_says_where_it_runs(database_url: str, words: list[str]) -> None:
     done = run("faultline", "--database-url", database_url, *words)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "[unsupported_system]" in done.stderr
     assert "run on Linux and macOS, not on Windows" in done.stderr
     assert "Traceback" not in done.stderr
@@ -108,6 +108,6 @@ def test_a_service_says_where_it_runs(database_url: str, words: list[str]) -> No
 
 def test_the_embedded_server_says_where_it_runs() -> None:
     done = run("faultline", "db", "start")
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "[unsupported_system] the embedded server runs on Linux and macOS" in done.stderr
     assert "set DATABASE_URL" in done.stderr

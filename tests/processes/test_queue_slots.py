@@ -50,5 +50,5 @@ def test_a_list_of_queues_without_a_meaning_ends_the_worker_with_its_reason(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
     worker = fleet.worker("--queues", "bills:0")
-    assert worker.wait() == 1
+    assert worker.wait() == 2
     assert "slots must be a whole number from 1 to 10,000" in worker.recent_output()

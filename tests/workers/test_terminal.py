@@ -45,7 +45,7 @@ def test_a_start_is_said_in_sentences(app: Faultline, terminal: StringIO) -> Non
     assert started(app, terminal, concurrency=3) == [
         "worker_started: web-1 runs 2 tasks (shop.charge, shop.mail) of the queues billing, default;"
         " at most 3 jobs at once",
-        "if it is killed, its jobs run again within 0.6 s; if it stalls, within 19 s",
+        "if it is killed, its jobs run again within 0.6 s; if it stalls, within 19.4 s",
     ]
 
 

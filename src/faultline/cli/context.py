@@ -28,7 +28,7 @@ from faultline.postgres.url import (
 from faultline.statements import audit
 from faultline.statements.audit import Actor
 from faultline.suggestions import did_you_mean
-from faultline.task_imports import import_module
+from faultline.task_imports import UnknownModule, import_module
 from faultline.wording import with_article
 
 LOCK_TIMEOUT_SECONDS = 5
@@ -128,7 +128,10 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
     if not module_name or not name:
         raise InvalidSettings(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
     sys.path.insert(0, str(folder or Path.cwd()))
-    module = import_module(module_name, what="--app: ")
+    try:
+        module = import_module(module_name, what="--app: ")
+    except UnknownModule as error:
+        raise InvalidSettings(error.message, hint=error.hint) from None
     try:
         app = getattr(module, name)
     except AttributeError:

@@ -152,6 +152,7 @@ async def _run(
         claim_ahead=0,
         poll_seconds=0.05,
         max_jobs=max_jobs,
+        warns_of_weak_durability=False,
     )
     await work_until_idle(copy, settings, timeout_seconds=timeout_seconds)
     with connect(app.database_url, application_name=_APPLICATION) as conn:

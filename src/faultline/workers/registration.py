@@ -65,7 +65,8 @@ class Registration:
         else:
             self._heartbeat.start(lock_key=lock_key)
             self._say_started(session)
-            await self._say_weak_durability(conn)
+            if settings.warns_of_weak_durability:
+                await self._say_weak_durability(conn)
         # A claim without an answer may have left leases that this worker does not know.
         for claim in await run_async(conn, protocol.leases_of(settings.worker_id)):
             if claim not in self._held_leases:

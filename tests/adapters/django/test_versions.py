@@ -1,4 +1,4 @@
-"""The adapter on the oldest and the newest Django, each in an environment of its own."""
+"""The adapter on the oldest and the newest Django, each in its own environment."""
 
 from __future__ import annotations
 

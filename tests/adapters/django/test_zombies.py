@@ -21,23 +21,22 @@ def paid_once(conn: psycopg.Connection[Any]) -> None:
     assert count == 1, f"invoice 42 was paid {count} times"
 
 
-# What a handler sends: Django sets the time zone of its new connection first. BEGIN goes with the next one.
+# What a handler sends; BEGIN goes with the next one. If the server's time zone is not Django's, Django sets
+# it on its new connection first.
+TIME_ZONE = "SELECT set_config('TimeZone', %s, false)"
 SENT = {
     "pay": [
-        "SELECT set_config('TimeZone', %s, false)",
         "faultline.open_transaction()",
         'INSERT INTO "shop_payment"',
         "faultline.close_transaction()",
         "COMMIT",
     ],
     "pay_in_own_block": [
-        "SELECT set_config('TimeZone', %s, false)",
         'INSERT INTO "shop_payment"',
         "faultline.commit()",
         "COMMIT",
     ],
     "pay_with_receipt": [
-        "SELECT set_config('TimeZone', %s, false)",
         "faultline.open_transaction()",
         'INSERT INTO "shop_payment"',
         'SAVEPOINT "s1"',
@@ -53,7 +52,8 @@ SENT["pay_on_given_connection"] = SENT["pay"]
 @pytest.mark.parametrize("name", slow_unless(SENT, "pay"))
 def test_a_payment_is_made_once_whatever_happens_to_its_worker(shop: Shop, name: str) -> None:
     report = zombies(shop.app, getattr(shop.tasks, name), ARGS, invariant=paid_once)
-    sent = [point.what for point in report.points if point.kind is PointKind.DATABASE]
+    calls = [point.what for point in report.points if point.kind is PointKind.DATABASE]
+    sent = calls[1:] if calls[0] == TIME_ZONE else calls
     assert len(sent) == len(SENT[name])
     assert all(found.startswith(wanted) for found, wanted in zip(sent, SENT[name], strict=True))
     assert all(report.injected[fault] == len(report.points) for fault in ALL_FAULTS[:-1])

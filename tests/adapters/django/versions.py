@@ -31,7 +31,7 @@ def interpreter(*versions: str) -> Path:
 
 
 def _works(python: Path) -> bool:
-    """Whether it is a Python, and not a command of pyenv for one that is not installed."""
+    """Whether it is a Python, and not pyenv's command for one that is missing."""
     ran = subprocess.run([python, "-c", "import venv"], capture_output=True, check=False)
     return ran.returncode == 0
 

@@ -20,6 +20,14 @@ def unopened_log(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
+def app(database_url: str) -> Iterator[Faultline]:
+    """An application on the same database as the served one."""
+    application = Faultline(database_url)
+    yield application
+    application.close()
+
+
+@pytest.fixture
 def queue(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Faultline]:
     """The application of the shop, on the test's database."""
     monkeypatch.setenv("DATABASE_URL", database_url)

@@ -35,7 +35,10 @@ _REPAIR = Layer(
 _CONCURRENCY = drill("concurrency_limit")
 _RATE = drill("rate_limit")
 _WAKEUP = drill("limit_wakeup")
-_AHEAD = "make_interval(secs => coalesce(nullif(current_setting('drill.seconds_ahead', true), ''), '0')::float8)"
+_AHEAD = (
+    "make_interval(secs => "
+    "coalesce(nullif(current_setting('drill.seconds_ahead', true), ''), '0')::float8)"
+)
 
 PLACE_MUTANTS = (
     sql_mutant(
@@ -140,7 +143,7 @@ PLACE_MUTANTS = (
         "a limit with keys that code declares applies to no task",
         drill("declared_limits"),
         (
-            "    PERFORM faultline.bind_argument(b.limit_name, b.task, b.argument, b.fallback)\n",
+            "    PERFORM faultline.bind_argument(b.limit_name, b.task, b.argument, b.fallback, 'code')\n",
             "    PERFORM b.limit_name\n",
         ),
         path=_LIMITS,

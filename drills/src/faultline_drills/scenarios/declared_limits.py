@@ -1,4 +1,4 @@
-"""Workers declare a limit with keys as they start, at the same time, and are killed.
+"""Workers declare a keyed limit as they start, all at once, and are killed.
 
 The limit must hold from the first claim on, in all workers together: no account may have more running
 jobs than the code says, at any start in the whole history.
@@ -28,8 +28,7 @@ def declared_limits(drill: DrillContext) -> None:
     for number in range(drill.settings.jobs * len(ACCOUNTS)):
         account = ACCOUNTS[number % len(ACCOUNTS)]
         drill.submit(limited_app.pay, number=number, account=account, work_seconds=0.1)
-    options = {"app": limited_app.APP}
-    workers = [drill.worker("--concurrency", "8", **options) for _ in range(_WORKERS)]
+    workers = [drill.worker("--concurrency", "8", app=limited_app.APP) for _ in range(_WORKERS)]
     drill.wait_until(
         lambda: all(worker.events_named("worker_started") for worker in workers), "both workers"
     )
@@ -39,7 +38,7 @@ def declared_limits(drill: DrillContext) -> None:
     workers[0].send(signal.SIGKILL)
     workers[0].kill()
     drill.inject("kill", workers[0].name)
-    drill.started_worker("--concurrency", "8", **options)
+    drill.started_worker("--concurrency", "8", app=limited_app.APP)
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
     state = read_database_state(drill.conn)
     facts = LimitFacts(

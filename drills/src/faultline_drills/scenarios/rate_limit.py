@@ -72,9 +72,14 @@ def rate_limit(drill: DrillContext) -> None:
 
 
 def _set_rate(drill: DrillContext, name: str, rate: StartRate) -> None:
-    keyed = {"task": "drill.pay", "argument": "number"} if name == _KEY else {}
+    task, argument = ("drill.pay", "number") if name == _KEY else (None, None)
     statement = limits.set_limit(
-        name, rate_jobs=rate.jobs_per_second, rate_seconds=1.0, burst=rate.burst, **keyed
+        name,
+        rate_jobs=rate.jobs_per_second,
+        rate_seconds=1.0,
+        burst=rate.burst,
+        task=task,
+        argument=argument,
     )
     run(drill.conn, statement)
 

@@ -24,7 +24,10 @@ _FAILED = re.compile(r"\w+: ([\w.<>]+): ")
 
 
 class TaskFailed(Reject):
-    """A function of `django.tasks` raised an exception; the message begins with its path."""
+    """A function of `django.tasks` raised an exception.
+
+    The message begins with the path of its class.
+    """
 
     code = "task_failed"
 

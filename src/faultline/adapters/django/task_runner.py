@@ -20,7 +20,10 @@ _job: ContextVar[Job | None] = ContextVar("faultline_django_job", default=None)
 
 
 def current_job() -> Job:
-    """The job of the function of `django.tasks` that runs here, for `current_job().atomic()`."""
+    """The job of the function of `django.tasks` that runs here.
+
+    `with current_job().atomic():` commits the function's writes under the fence.
+    """
     job = _job.get()
     if job is None:
         raise InvalidInput("current_job() is for functions of django.tasks that a worker runs")

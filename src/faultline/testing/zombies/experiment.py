@@ -195,6 +195,7 @@ class Experiment:
             poll_seconds=0.05,
             drain_seconds=self._limit_seconds,
             max_jobs=1 if actor == "A" else 0,
+            warns_of_weak_durability=False,
         )
 
         async def work() -> None:

@@ -1,4 +1,4 @@
-"""Faultline's backend in the roles of Django's two own ones, for Django's own tests."""
+"""Faultline's backend in the roles of Django's two backends, for Django's tests."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from faultline.adapters.django.testing import enqueued_jobs, run_jobs
 
 
 class DummyBackend(FaultlineBackend):
-    """Stores tasks, as Django's dummy does; the tests also read all results and clear them."""
+    """Stores tasks, as Django's dummy does.
+
+    The tests also read all results and clear them.
+    """
 
     @property
     def results(self) -> list[Any]:

@@ -22,6 +22,9 @@ from faultline.task import Task
 from faultline.testing import Attempted, NotIdle, run_until_idle
 
 _DEFAULT_LIMIT = 1_000
+_IDS = """
+    SELECT id FROM faultline.jobs WHERE coalesce(task = %s, true) AND coalesce(queue = %s, true)
+    ORDER BY id"""
 
 
 def enqueued_jobs(
@@ -37,15 +40,8 @@ def enqueued_jobs(
     name = task.name if isinstance(task, Task) else task
     app = app_for(using)
     conn = None if on_event_loop() else connections[app.alias]
-    wanted = app.execute(
-        Statement(
-            "SELECT id FROM faultline.jobs WHERE coalesce(task = %s, true) AND coalesce(queue = %s, true)"
-            " ORDER BY id",
-            (name, queue),
-            lambda rows: [job_id for (job_id,) in rows],
-        ),
-        conn,
-    )
+    statement = Statement(_IDS, (name, queue), lambda rows: [job_id for (job_id,) in rows])
+    wanted = app.execute(statement, conn)
     return app.execute(jobs.records_of(wanted), conn)
 
 

@@ -74,7 +74,7 @@ function unservedQueue(row) {
     level: "problem",
     text: html`<p>No live worker serves the queue <${Queue} name=${row.queue} />: ${dueJobs(row)}, the oldest
       for ${duration(row.oldest_due_seconds)}.</p>
-      <p class="quiet">Start a worker: <code>faultline --app MODULE:NAME worker --queues <bdi>${row.queue}</bdi></code>.${" "}
+      <p class="quiet">Start a worker: <code>faultline worker --app MODULE:NAME --queues <bdi>${row.queue}</bdi></code>.${" "}
         Or check the <a href=${linkTo("workers")}>workers</a>.</p>`,
   };
 }
