@@ -6,6 +6,8 @@ from typing import Any
 
 import psycopg
 
+from tests import running
+
 
 def payments(url: str) -> int:
     with psycopg.connect(url) as conn:
@@ -31,13 +33,5 @@ def jobs(url: str) -> int:
 def take_over(url: str, job_id: Any) -> None:
     """Let the lease of a running job end, as if its worker had stalled, and claim it."""
     with psycopg.connect(url, autocommit=True) as conn:
-        conn.execute(
-            "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 s'"
-            " WHERE id = %s AND state = 'running'",
-            [job_id],
-        )
-        conn.execute("SELECT faultline.reconcile(10)")
-        [claimed] = conn.execute(
-            "SELECT job_id FROM faultline.claim('other', '{default}', 1, '1 minute')"
-        ).fetchall()
-        assert claimed[0] == job_id
+        running.wait_for_the_first_heartbeat(conn)  # the next one would notice the loss
+        running.take_over(conn, job_id)

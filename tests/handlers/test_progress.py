@@ -8,6 +8,7 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
+import psycopg
 import pytest
 
 from faultline import Faultline, InvalidInput, Job, JobState, ReportedProgress, Snooze
@@ -134,6 +135,34 @@ def test_a_report_arrives_although_the_one_before_was_sent_while_it_was_noted(
         monkeypatch.setattr(loop, "call_soon_threadsafe", wake_and_wait)
         job_id = reports.enqueue().job_id
         wait_until(lambda: shown(app, job_id) == (0.2, None), "the second report")
+        gate.open()
+
+
+def test_a_report_that_found_its_job_locked_is_sent_again(
+    app: Faultline, conn: Connection, database_url: str, gate: Gate
+) -> None:
+    may_report = threading.Event()
+
+    @app.task()
+    def reports(job: Job) -> None:
+        assert may_report.wait(60)
+        job.progress(0.5)
+        gate.wait()
+
+    job_id = reports.enqueue().job_id
+    was_sent = (
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = 'faultline progress' AND state = 'idle'"
+        " AND query ~ 'report_progress'"
+    )
+    with working(app), psycopg.connect(database_url) as locker:
+        wait_until(lambda: app.get(job_id).state is JobState.RUNNING, "the claim")
+        locker.execute("SELECT FROM faultline.jobs FOR UPDATE")
+        may_report.set()
+        wait_until(lambda: value(conn, was_sent) == 1, "the report that was left out")
+        assert shown(app, job_id) is None
+        locker.rollback()
+        wait_until(lambda: shown(app, job_id) == (0.5, None), "the report")
         gate.open()
 
 

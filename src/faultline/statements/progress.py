@@ -21,13 +21,17 @@ class ProgressReport(NamedTuple):
     claim: Claim
     fraction: float
     message: str | None
+    rounds: int = 0  # how often it was sent in vain
 
 
-def report_progress(reports: Sequence[ProgressReport]) -> Statement[int]:
-    """Record reports; returns how many. A report without a valid lease is left out."""
+def report_progress(reports: Sequence[ProgressReport]) -> Statement[set[str]]:
+    """Record reports; returns the jobs whose reports were recorded.
+
+    It leaves out a report without a valid lease, and one whose job is locked at the moment.
+    """
     return Statement(
         """
-        SELECT count(*) FROM faultline.report_progress(
+        SELECT job_id FROM faultline.report_progress(
             %s::uuid[], %s::bigint[], %s::uuid[], %s::real[], %s::text[])
         """,
         (
@@ -37,7 +41,7 @@ def report_progress(reports: Sequence[ProgressReport]) -> Statement[int]:
             [report.fraction for report in reports],
             [report.message for report in reports],
         ),
-        lambda rows: int(rows[0][0]),
+        lambda rows: {str(job_id) for (job_id,) in rows},
     )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 from faultline.errors import FaultlineError
 from faultline.metrics import meter
@@ -21,6 +22,7 @@ from faultline.workers.leases import Lease
 _PAUSE_SECONDS = 1.0  # between two statements
 _SETTLE_SECONDS = 1.0  # how long a failed attempt waits for its last report
 _BATCH = 1_000
+_ROUNDS = 10  # how often a report is sent while its job is locked
 
 
 class ProgressReports:
@@ -36,7 +38,7 @@ class ProgressReports:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_reports = asyncio.Event()
         self._is_woken = False
-        self._sending: dict[str, asyncio.Task[bool]] = {}  # by lease
+        self._sending: dict[str, asyncio.Task[Sequence[ProgressReport]]] = {}  # by lease
 
     def report(self, claim: Claim, fraction: float, message: str | None) -> None:
         """Note a report. From any thread; it never waits and never fails."""
@@ -60,8 +62,8 @@ class ProgressReports:
             )  # each once: reports that come meanwhile wait for the next round
             for start in range(0, len(leases), _BATCH):
                 batch = self._taken(leases[start : start + _BATCH])
-                if batch and not await self._send(batch):
-                    self._keep(batch)
+                if batch:
+                    self._keep(await self._send(batch))
             await asyncio.sleep(_PAUSE_SECONDS)
 
     async def close(self) -> None:
@@ -86,33 +88,38 @@ class ProgressReports:
         """Send these again in the next round, unless their handlers have reported since."""
         for report in reports:
             self._newest.setdefault(report.claim.lease, report)
-        self._has_reports.set()
+        if reports:
+            self._has_reports.set()
 
     def _taken(self, keys: Sequence[str]) -> list[ProgressReport]:
         taken = [self._newest.pop(key, None) for key in keys]
         return [report for report in taken if report is not None]
 
-    def _send(self, reports: list[ProgressReport]) -> asyncio.Task[bool]:
+    def _send(self, reports: list[ProgressReport]) -> asyncio.Task[Sequence[ProgressReport]]:
         task = asyncio.create_task(self._sent(reports))
         keys = [report.claim.lease for report in reports]
         self._sending |= dict.fromkeys(keys, task)
         task.add_done_callback(lambda _: self._has_sent(keys, task))
         return task
 
-    def _has_sent(self, keys: Sequence[str], task: asyncio.Task[bool]) -> None:
+    def _has_sent(self, keys: Sequence[str], task: asyncio.Task[Any]) -> None:
         for key in keys:
             if self._sending.get(key) is task:
                 del self._sending[key]
 
-    async def _sent(self, reports: list[ProgressReport]) -> bool:
-        """Send reports; False if the database cannot be reached."""
+    async def _sent(self, reports: list[ProgressReport]) -> Sequence[ProgressReport]:
+        """Send reports, and return those to send again in the next round."""
         try:
             recorded = await self._session.run(report_progress(reports))
         except (FaultlineError, DriverError) as error:
             raise_if_cancelled(error)
             if is_transient(error):
                 await self._session.pause(error)
-                return False
-            return True  # it would be refused again
-        meter.current.reported_progress(recorded=recorded, refused=len(reports) - recorded)
-        return True
+                return reports
+            return ()  # it would be refused again
+        # The statement leaves out jobs without a valid lease, and jobs that are locked at the moment.
+        left_out = [report for report in reports if report.claim.id not in recorded]
+        again = [r._replace(rounds=r.rounds + 1) for r in left_out if r.rounds + 1 < _ROUNDS]
+        refused = len(left_out) - len(again)
+        meter.current.reported_progress(recorded=len(recorded), refused=refused)
+        return again
