@@ -187,12 +187,17 @@ BEGIN
           AND faultline.is_holder(j, mine.token, mine.lease_id)
         RETURNING j.lease_id)
     SELECT array_agg(h.lease_id) INTO renewed FROM held AS h;
-    RETURN QUERY
-        SELECT mine.job_id,
-               CASE WHEN mine.lease_id = ANY (renewed) AND mine.token = j.fencing_token THEN 'renewed'
-                    WHEN faultline.is_holder(j, mine.token, mine.lease_id) THEN 'locked' ELSE 'lost' END
-        FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
-        LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id;
+    IF cardinality(renewed) = cardinality(job_ids) THEN
+        RETURN QUERY SELECT mine.job_id, 'renewed' FROM unnest(job_ids) AS mine (job_id);
+    ELSE
+        RETURN QUERY
+            SELECT mine.job_id,
+                   CASE WHEN done.lease_id IS NOT NULL AND mine.token = j.fencing_token THEN 'renewed'
+                        WHEN faultline.is_holder(j, mine.token, mine.lease_id) THEN 'locked' ELSE 'lost' END
+            FROM unnest(job_ids, fencing_tokens, lease_ids) AS mine (job_id, token, lease_id)
+            LEFT JOIN unnest(renewed) AS done (lease_id) ON done.lease_id = mine.lease_id
+            LEFT JOIN faultline.jobs AS j ON j.id = mine.job_id;
+    END IF;
     RETURN QUERY
         SELECT NULL::uuid, 'drain' FROM faultline.workers AS w WHERE w.id = worker AND w.drain_requested_at IS NOT NULL;
 END $$;
