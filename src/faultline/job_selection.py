@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, TypedDict, Unpack
+from typing import IO, TYPE_CHECKING, Any, Literal, TypedDict, Unpack
 from uuid import UUID
 
 import orjson
@@ -37,7 +37,7 @@ MAX_IDS = 10_000
 class FilterArguments(TypedDict, total=False):
     """The filters of `app.jobs`; None allows any value."""
 
-    state: JobState | str | None
+    state: JobState | Literal["queued", "running", "succeeded", "failed"] | None
     queue: str | None
     task: str | Task[Any, Any] | None
     failed_reason: str | None

@@ -77,6 +77,23 @@ def test_a_revoked_key_works_for_the_cache_time_at_most(
     assert refused.value.status_code == 401
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "named", "hint"),
+    [
+        ("/jobs", {"task": "a", "prioriti": 1}, "prioriti", "did you mean priority?"),
+        ("/jobs", {"task": "a", "zzz": 1}, "zzz", None),
+        ("/jobs/cancel", {"filter": {"quue": "a"}}, "filter.quue", "did you mean queue?"),
+        ("/jobs/batch", {"jobs": [{"task": "a", "dely": 1}]}, "dely", "did you mean delay?"),
+    ],
+)
+def test_an_unknown_name_in_a_body_is_refused_with_the_closest(
+    client: httpx2.Client, path: str, body: dict[str, object], named: str, hint: str | None
+) -> None:
+    error = client.post(path, json=body).json()["error"]
+    assert (error["code"], error["hint"]) == ("invalid_input", hint)
+    assert error["message"].endswith(f"{named!r} is not a known name")
+
+
 def test_an_unknown_parameter_is_refused_with_the_closest(client: httpx2.Client) -> None:
     for query, hint in (("stat=failed", "did you mean state?"), ("zzz=1", None)):
         error = client.get(f"/jobs?{query}").json()["error"]

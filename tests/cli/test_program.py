@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -122,3 +123,22 @@ def test_a_file_that_cannot_be_written_is_one_line_and_not_a_traceback(
     assert done.returncode == 1
     assert message in done.stderr.splitlines()[0]
     assert "Traceback" not in done.stderr
+
+
+def test_an_action_on_no_jobs_shows_no_progress_on_a_terminal(database_url: str) -> None:
+    ours, theirs = pty.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "faultline", "jobs", "cancel", "--queue", "mail"],
+            env={**os.environ, "DATABASE_URL": database_url},
+            stdin=theirs,
+            stdout=subprocess.PIPE,
+            stderr=theirs,
+            text=True,
+            timeout=60,
+        )
+        os.write(theirs, b"end")
+        assert (done.stdout, os.read(ours, 1000)) == ("no such jobs\n", b"end")
+    finally:
+        os.close(ours)
+        os.close(theirs)

@@ -57,6 +57,7 @@ ACCEPTED = {
     "plain": 'mail.enqueue(to="x")',
     "async": "await charge.enqueue_async(invoice=1)",
     "bare": "bare.enqueue(n=1)",
+    "filter": 'print(app.jobs(task=charge, state="failed", finished_before=moment).count())',
     "idempotency_key": 'charge.options(idempotency_key="k").enqueue(invoice=1)',
     "run_at": "charge.options(run_at=moment).enqueue(1)",
     "conn": "charge.options(conn=conn).enqueue(invoice=1)",
@@ -85,6 +86,8 @@ REFUSED = {
     "wrong_class_to_give_up_on": 'RetryPolicy(give_up_on=("ValueError",))',
     "wrong_fraction": 'job.progress("half")',
     "not_a_spec": "app.enqueue_many([charge])",
+    "wrong_state": 'app.jobs(state="nope")',
+    "unknown_filter": 'app.jobs(quue="mail")',
     "not_awaited_result": "charge.enqueue_async(invoice=1).job_id",
 }
 

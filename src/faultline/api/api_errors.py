@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException as AnyHTTPException
 
 from faultline import errors
+from faultline.api.known_names import names_at
 from faultline.postgres.driver import DriverError
 from faultline.postgres.errors import explain_error, is_connection_lost, is_serialization_conflict
 from faultline.suggestions import did_you_mean
@@ -109,15 +110,21 @@ def api_error_of(error: Exception) -> ApiError:
 
 
 def invalid_request(
-    error: RequestValidationError | ValidationError, query_names: Iterable[str] = ()
+    error: RequestValidationError | ValidationError,
+    query_names: Iterable[str] = (),
+    body: Any = None,
 ) -> ApiError:
     """The response for the first problem of a request.
 
-    `query_names` are the parameters that the query string may have.
+    `query_names` are the parameters that the query string may have, `body` is the type of the body.
     """
-    where = error.errors()[0]["loc"]
-    is_parameter = len(where) == 2 and where[0] == "query"
-    hint = did_you_mean(str(where[1])[:_LONGEST_NAME], query_names) if is_parameter else None
+    problem = error.errors()[0]
+    place, known = problem["loc"], query_names
+    if place[:1] != ("query",):
+        is_request = isinstance(error, RequestValidationError)  # its places begin with "body"
+        known = names_at(body, place[1:-1] if is_request else place[:-1])
+    is_unknown_name = problem["type"] == "extra_forbidden"
+    hint = did_you_mean(str(place[-1])[:_LONGEST_NAME], known) if is_unknown_name else None
     return ApiError(422, errors.InvalidInput.code, _first_problem(error), hint)
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from faultline.api.api_errors import ApiError, api_error_of
+from faultline.api.api_errors import ApiError, api_error_of, invalid_request
 from faultline.api.request_context import RequestContext
 from faultline.api.schemas import JobRequest
 from faultline.app import Faultline
@@ -65,10 +65,17 @@ def new_jobs(given: Sequence[Any], app: Faultline | None, *, json_depth: int) ->
     wanted: list[JobSpec] = []
     for position, job in enumerate(given):
         try:
-            wanted.append(new_job(JobRequest.model_validate(job), app, json_depth=json_depth))
+            wanted.append(new_job(_validated(job), app, json_depth=json_depth))
         except (FaultlineError, ValidationError, ApiError) as error:
             raise api_error_of(error).about(f"jobs[{position}]") from None
     return wanted
+
+
+def _validated(job: Any) -> JobRequest:
+    try:
+        return JobRequest.model_validate(job)
+    except ValidationError as error:
+        raise invalid_request(error, body=JobRequest) from None
 
 
 def _require_depth(payload: Any, limit: int) -> None:

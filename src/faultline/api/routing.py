@@ -36,6 +36,7 @@ class AuthorizedRoute(APIRoute):
         handle = super().get_route_handler()
         access = Access((self.openapi_extra or {})[ACCESS])
         query_names = [name for each in self.dependant.query_params for name in _names_of(each)]
+        body = None if self.body_field is None else self.body_field.field_info.annotation
         is_action = access is Access.OPERATE and "GET" not in (self.methods or ())
 
         async def authorized(request: Request) -> Response:
@@ -49,7 +50,7 @@ class AuthorizedRoute(APIRoute):
                 limit = services.settings.body_bytes
                 return await handle(bounded.bound(body_bytes=limit, deadline=context.deadline))
             except RequestValidationError as error:
-                refusal = invalid_request(error, query_names)
+                refusal = invalid_request(error, query_names, body)
                 if is_action:
                     context.note_refused_action(request, refusal)
                 raise refusal from None

@@ -229,7 +229,7 @@ def _is_terminal() -> bool:
 def _run(
     conn: Connection, sweep: JobSweep, action: ManyAction, matched: int, how: _How
 ) -> ActionReport:
-    is_shown = sys.stderr.isatty() and not how.as_json
+    is_shown = matched > 0 and sys.stderr.isatty() and not how.as_json
     with click.progressbar(length=matched, file=sys.stderr, hidden=not is_shown) as bar:
         while not sweep.is_finished:
             page = run(conn, sweep.page)
