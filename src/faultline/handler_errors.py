@@ -28,6 +28,7 @@ _MAX_NOTES = 20
 _CALLERS = tuple(
     f"{Path(file).parent}{os.sep}" for file in (__file__, asyncio.__file__, thread.__file__)
 )
+_ATTEMPT = str(Path(__file__).parent / "workers" / "attempt.py")
 _NO_MESSAGE = "(its message cannot be shown)"
 
 # The attributes that CPython stores. A class can override them with properties.
@@ -140,7 +141,12 @@ def traceback_of(error: BaseException) -> str:
 
 def _from_the_handler(trace: TracebackType | None) -> TracebackType | None:
     """Leave out the worker's frames above the handler, unless there are no others."""
-    found = trace
+    found = each = trace
+    # An SDK may wrap what a thread runs, as Sentry's does: its frames are above those of the attempt.
+    while each is not None:
+        if each.tb_frame.f_code.co_filename == _ATTEMPT:
+            found = each
+        each = each.tb_next
     while found is not None and found.tb_frame.f_code.co_filename.startswith(_CALLERS):
         found = found.tb_next
     return trace if found is None else found

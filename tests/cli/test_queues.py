@@ -27,6 +27,9 @@ def test_each_queue_is_a_line_with_the_age_of_its_oldest_job(
     assert default.split()[:6] == ["default", "0", "0", "0", "1,", "oldest"]
     assert "1, next in" in mail
     assert "1, oldest 2 h" in mail
+    assert faultline("queues", "list").out.splitlines()[0] == heading
+    counted = faultline("queues", "list", "--exact-up-to", "1", "--json").json
+    assert {each["queue"] for each in counted} == {"default", "mail"}
 
 
 def test_counts_beyond_the_limit_are_printed_as_at_least(

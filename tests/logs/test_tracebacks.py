@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -45,6 +47,28 @@ def test_a_traceback_begins_in_the_handler(app: Faultline, events: EventTap, kin
         assert {files(trace)[0], files(trace)[-1]} == {__file__}
         assert kind == "hooked" or len(files(trace)) == 2  # a hook is between worker and handler
         assert 'raise ValueError("inside")' in trace
+
+
+def test_frames_of_an_sdk_that_wraps_the_threads_work_are_left_out(
+    app: Faultline, events: EventTap, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sdk: dict[str, Any] = {}
+    source = "def wrapped(function):\n  return lambda *args, **kwargs: function(*args, **kwargs)"
+    exec(compile(source, "/elsewhere/sdk.py", "exec"), sdk)  # noqa: S102 - a file outside of Faultline
+    submit = ThreadPoolExecutor.submit
+
+    def instrumented(pool: Any, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return submit(pool, sdk["wrapped"](function), *args, **kwargs)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", instrumented)
+
+    @app.task(name="t", max_attempts=1)
+    def fail(job: Job) -> None:
+        raise ValueError("inside")
+
+    work_off(app, fail.enqueue().job_id)
+    [event] = events.of("job_dead")
+    assert files(event["traceback"]) == [__file__]
 
 
 def test_frames_of_faultline_below_the_handler_are_kept(app: Faultline, events: EventTap) -> None:

@@ -1,4 +1,4 @@
-"""The commands `queues`, `queues pause` and `queues resume`."""
+"""The commands `queues`, `queues list`, `queues pause` and `queues resume`."""
 
 from __future__ import annotations
 
@@ -17,15 +17,17 @@ from faultline.statements import queues as statements
 from faultline.statements.queues import EXACT_UP_TO, QueueCount
 from faultline.suggestions import did_you_mean, joined
 
-
-@click.group(invoke_without_command=True)
-@click.option(
+_exactly = click.option(
     "--exact-up-to",
     type=click.IntRange(1, 10_000_000),
     default=EXACT_UP_TO,
     show_default=True,
     help="Count exactly up to this many jobs in each queue, and estimate beyond.",
 )
+
+
+@click.group(invoke_without_command=True)
+@_exactly
 @json_option
 @click.pass_context
 def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> None:
@@ -33,9 +35,21 @@ def queues(click_context: click.Context, exact_up_to: int, as_json: bool) -> Non
 
     The counts are read from indexes alone, so finished jobs do not slow the command down.
     """
-    if click_context.invoked_subcommand is not None:
-        return
-    with session(click_context.obj) as conn:
+    if click_context.invoked_subcommand is None:
+        _print_counts(click_context.obj, exact_up_to, as_json)
+
+
+@queues.command("list")
+@_exactly
+@json_option
+@click.pass_obj
+def list_queues(context: Context, exact_up_to: int, as_json: bool) -> None:
+    """Count the jobs of each queue, as `faultline queues` does."""
+    _print_counts(context, exact_up_to, as_json)
+
+
+def _print_counts(context: Context, exact_up_to: int, as_json: bool) -> None:
+    with session(context) as conn:
         found = run(conn, statements.queues(exact_up_to=exact_up_to))
         paused = run(conn, statements.paused())
     if as_json:
