@@ -126,7 +126,7 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
     """Import the application; its modules are found in `folder`, else in this folder."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        meant = _module_of_file(path)
+        meant = _module_of_file(path) or (path if _is_module_name(path) else None)
         hint = f"did you mean --app {meant}:app?" if meant else "--app shop.jobs:app"
         raise InvalidSettings(f"--app {path!r} is not MODULE:NAME", hint=hint)
     sys.path.insert(0, str(folder or Path.cwd()))
@@ -161,8 +161,12 @@ def _module_of_file(name: str) -> str | None:
     """The module that a path such as `shop/jobs.py` stands for; None if it is no path."""
     path = PurePath(name.removesuffix(".py"))
     is_path = name.endswith(".py") or len(path.parts) > 1
-    is_module = not path.is_absolute() and all(part.isidentifier() for part in path.parts)
-    return ".".join(path.parts) if is_path and is_module else None
+    module = ".".join(path.parts)
+    return module if is_path and _is_module_name(module) else None
+
+
+def _is_module_name(name: str) -> bool:
+    return all(part.isidentifier() for part in name.split("."))
 
 
 @contextmanager
