@@ -137,7 +137,8 @@ class Task(Enqueueable[P], Generic[P, R]):
         self.limit_arguments = keyed_arguments(
             self.name, (as_limit(settings.concurrency), settings.rate), self._signature
         )
-        self._codec = ArgumentCodec.of(self.name, handler, self._signature)  # None: plain JSON
+        self._all_types = ArgumentCodec(self.name, handler, self._signature)
+        self._codec = None if self._all_types.is_plain else self._all_types  # None: plain JSON
         if settings.unique is not None:
             self.settings = replace(settings, unique=self.bind_unique(settings.unique))
         if settings.process:
@@ -238,6 +239,15 @@ class Task(Enqueueable[P], Generic[P, R]):
                     f"the payload does not fit {self.name}: {says}", hint=hint
                 ) from None
         return cast(dict[str, Any], payload) if self._codec is None else self._codec.decode(payload)
+
+    def check_arguments(self, payload_json: str) -> None:
+        """Refuse a payload that does not fit the annotations, plain types included.
+
+        For payloads that people write and other programs send: no type checker has seen them.
+        """
+        arguments = self.arguments(payload_json)
+        if self._codec is None:
+            self._all_types.check(arguments)
 
     def _takes(self, payload: dict[str, Any]) -> bool:
         """A fast check: `Signature.bind` costs more than the rest of a claim."""

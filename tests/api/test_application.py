@@ -47,9 +47,19 @@ def test_a_task_that_the_application_does_not_know_is_refused(client: httpx2.Cli
 
 
 def test_arguments_that_the_handler_does_not_take_are_refused(client: httpx2.Client) -> None:
-    for payload in ({}, {"invoice": 7, "unheard_of": 1}):
+    for payload in ({}, {"invoice": 7, "unheard_of": 1}, {"invoice": "7"}):
         answer = client.post("/jobs", json={"task": "charge", "payload": payload})
         assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+
+
+def test_an_edit_of_arguments_that_do_not_fit_is_refused(client: httpx2.Client) -> None:
+    job = {"task": "charge", "payload": {"invoice": 7}}
+    job_id = client.post("/jobs", json=job).json()["job_id"]
+    for payload in ({}, {"invoice": "8"}):
+        answer = client.patch(f"/jobs/{job_id}", json={"payload": payload})
+        assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+    assert client.patch(f"/jobs/{job_id}", json={"payload": {"invoice": 8}}).status_code == 200
+    assert client.get(f"/jobs/{job_id}").json()["payload"] == {"invoice": 8}
 
 
 def test_requests_and_jobs_are_counted_by_their_routes_and_queues(

@@ -135,6 +135,12 @@ def test_arguments_that_do_not_fit_the_task_are_refused(faultline: Faultline, sh
     error = faultline("enqueue", "charge", '{"order": 7}', app=shop).refused("invalid_input")
     assert error.message == "the payload does not fit charge: it has no argument 'order'"
     assert error.hint == "did you mean order_id?"
+    given = ("enqueue", "charge", '{"order_id": "7"}')
+    error = faultline(*given, app=shop).refused("invalid_input")
+    assert error.message == (
+        "the payload does not fit charge: order_id: expected int, got a string"
+    )
+    assert faultline(*given, "--force", app=shop).code == 0
 
 
 def test_json_of_rich_arguments_is_checked_and_stored_as_it_is(

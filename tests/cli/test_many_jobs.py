@@ -286,6 +286,24 @@ def test_edit_refuses_a_running_and_a_succeeded_job(faultline: Faultline, conn: 
     assert found == [("edit", f"job {job_id}", "refused")] * 2
 
 
+def test_a_dry_run_of_an_edit_shows_both_payloads_and_changes_nothing(
+    faultline: Faultline, conn: Connection
+) -> None:
+    job_id = str(enqueue(conn))
+    given = ("jobs", "edit", job_id, "--payload", '{"to": "grace"}', "--dry-run")
+    said = faultline(*given).out
+    assert "nothing was changed" in said
+    assert said.index('{"to": "ada"}') < said.index('{"to": "grace"}')
+    told = faultline(*given, "--json").json
+    assert (told["former"], told["payload"]) == ({"to": "ada"}, {"to": "grace"})
+    shown = faultline("jobs", "show", job_id, "--json").json
+    assert shown["payload"] == {"to": "ada"}
+    assert [event["kind"] for event in shown["timeline"]].count("edited") == 0
+    assert rows(conn, AUDIT) == []
+    claim(conn)
+    faultline(*given).refused("illegal_transition")
+
+
 def test_edit_checks_the_arguments_if_it_knows_the_task(
     faultline: Faultline, conn: Connection
 ) -> None:
@@ -295,6 +313,10 @@ def test_edit_checks_the_arguments_if_it_knows_the_task(
     assert "does not fit shop.charge: it has no argument 'invoce'" in refused.message
     assert refused.hint == "did you mean invoice? --force stores it anyway"
     assert faultline(*given, "--force", app=APP).code == 0
+    other_type = ("jobs", "edit", job_id, "--payload", '{"invoice": "1"}')
+    assert faultline(*other_type, app=APP).refused("invalid_input").message == (
+        "the payload does not fit shop.charge: invoice: expected int, got a string"
+    )
     assert faultline("jobs", "edit", job_id, "--payload", '{"invoice": 1}', app=APP).code == 0
     assert faultline("jobs", "edit", other, "--payload", '{"x": 1}', app=APP).code == 0
     assert faultline(*given).code == 0  # without an application

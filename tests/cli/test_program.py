@@ -38,6 +38,8 @@ def test_a_job_can_be_enqueued_and_explained(database_url: str) -> None:
         (["enqueue", "send_mail", "{oops"], 1, "[invalid_input] the payload is not JSON"),
         (["worker"], 2, "[invalid_settings] a worker needs your application"),
         (["worker", "--app", "shop"], 2, "[invalid_settings] --app 'shop' is not MODULE:NAME"),
+        (["worker", "--app", "shop/jobs.py"], 2, "did you mean --app shop.jobs:app?"),
+        (["worker", "--app", "none.py:queue"], 2, "did you mean --app none:queue?"),
         (
             ["worker", "--app", "os:nope"],
             2,

@@ -20,6 +20,7 @@ APP = "tests.cli.shop:app"
         (["wroker"], "did you mean worker? See faultline --help"),
         (["quques"], "did you mean queues? See faultline --help"),
         (["retry"], "did you mean jobs retry or limits reset? See faultline --help"),
+        (["jobs", "lsit"], "did you mean list? See faultline jobs --help"),
         (["drill", "lst"], "did you mean list? See faultline drill --help"),
         (["worker", "--queue", "a"], "did you mean --queues? See faultline worker --help"),
         (["worker", "--ap", "x:y"], "did you mean --app or --help? See faultline worker --help"),
@@ -44,6 +45,16 @@ def test_the_last_part_of_a_dotted_name_is_enough() -> None:
 def test_a_mistyped_task_is_refused_with_the_closest(faultline: Faultline, typed: str) -> None:
     refused = faultline("enqueue", typed, app=APP).refused("unknown_task")
     assert refused.hint == "did you mean shop.charge? --force enqueues the job anyway"
+
+
+def test_a_queue_that_no_task_uses_is_enqueued_to_with_a_warning(faultline: Faultline) -> None:
+    given = ("enqueue", "shop.charge", '{"invoice": 1}', "--queue")
+    warned = faultline(*given, "biling", app=APP)
+    assert warned.code == 0
+    assert "no task uses the queue biling; did you mean billing?" in warned.out
+    for quiet in ((*given, "biling", "--force"), (*given, "billing"), (*given, "elsewhere")):
+        assert "warning" not in faultline(*quiet, app=APP).out
+    assert "warning" not in faultline(*given, "biling").out  # without an application
 
 
 @pytest.mark.parametrize(

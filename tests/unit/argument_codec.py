@@ -13,10 +13,13 @@ from faultline.payload import decode_payload, encode_payload
 
 
 def codec_of(annotation: Any) -> ArgumentCodec | None:
+    """The codec of a handler with one argument; None if there is nothing to convert."""
+
     def handler(job: Any, x: Any) -> None: ...
 
     handler.__annotations__["x"] = annotation
-    return ArgumentCodec.of("shop.charge", handler, inspect.signature(handler))
+    codec = ArgumentCodec("shop.charge", handler, inspect.signature(handler))
+    return None if codec.is_plain else codec
 
 
 def rich(annotation: Any) -> ArgumentCodec:

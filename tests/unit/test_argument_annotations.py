@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def codec_for(handler: Callable[..., Any]) -> ArgumentCodec | None:
-    return ArgumentCodec.of("shop.charge", handler, inspect.signature(handler))
+    codec = ArgumentCodec("shop.charge", handler, inspect.signature(handler))
+    return None if codec.is_plain else codec
 
 
 def rich(handler: Callable[..., Any]) -> ArgumentCodec:

@@ -157,7 +157,19 @@ def test_every_value_of_a_type_comes_back_equal(kind: Any, data: st.DataObject) 
 _zones = st.sampled_from(
     [ZoneInfo("Europe/Berlin"), ZoneInfo("America/St_Johns"), ZoneInfo("Australia/Lord_Howe")]
 )
-_offsets = st.builds(timezone, st.timedeltas(timedelta(hours=-23), timedelta(hours=23)))
+_offsets = st.builds(
+    timezone,
+    st.timedeltas(timedelta(hours=-23), timedelta(hours=23)).filter(
+        lambda offset: not offset or abs(offset) >= timedelta(seconds=1)
+    ),
+)
+
+
+@pytest.mark.parametrize("microseconds", [1, -999_999])
+def test_an_offset_that_python_reads_as_utc_is_refused(microseconds: int) -> None:
+    zone = timezone(timedelta(microseconds=microseconds))
+    for value in (datetime(2026, 1, 31, tzinfo=zone), time(9, tzinfo=zone)):
+        assert "less than a second" in refusal_of(type(value), value)
 
 
 @given(st.lists(st.uuids(), unique=True))

@@ -42,7 +42,7 @@ def new_job(job: JobRequest, app: Faultline | None, *, json_depth: int) -> JobSp
     unique = None if job.unique is None else job.unique.value()
     if app is not None:
         task = app.find_task(job.task)
-        task.arguments(encode_payload(job.payload))
+        task.check_arguments(encode_payload(job.payload))
         settings = task.settings
         unique = None if unique is None else task.bind_unique(unique)
     _require_depth(job.payload, json_depth)

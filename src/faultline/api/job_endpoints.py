@@ -30,7 +30,7 @@ from faultline.api.schemas import (
 from faultline.errors import InvalidInput, UnknownJob
 from faultline.job_selection import job_filter
 from faultline.model import Enqueued, JobState
-from faultline.payload import MAX_KEY_LENGTH
+from faultline.payload import MAX_KEY_LENGTH, encode_payload
 from faultline.statements import jobs, protocol
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.statement import Statement
@@ -244,8 +244,13 @@ async def delete_job(id: JobId, context: CurrentContext) -> Response:  # noqa: A
 async def edit_job(id: JobId, edited: PayloadRequest, context: CurrentContext) -> Response:  # noqa: A002
     """The job's timeline keeps the former payload.
 
-    A running or succeeded job is refused.
+    A running or succeeded job is refused. With an application, arguments that do not fit the task are too.
     """
+    if (app := context.services.app) is not None:
+        job = await context.run(jobs.get_job(id))
+        task = None if job is None else app.tasks.get(job.task)
+        if task is not None:
+            task.check_arguments(encode_payload(edited.payload))
     return await _operate(id, context, protocol.edit_payload(id, edited.payload))
 
 

@@ -94,7 +94,7 @@ def _schedule(request: ScheduleRequest, app: Faultline | None) -> Schedule:
     settings = TaskSettings()
     if app is not None:
         task = app.find_task(request.task)
-        task.arguments(encode_payload(request.payload))
+        task.check_arguments(encode_payload(request.payload))
         settings = task.settings
     options = EnqueueOptions(
         queue=request.queue,

@@ -33,20 +33,14 @@ class ArgumentCodec:
         self._parameters = list(signature.parameters.values())[1:]  # the first is the job
         self._codecs: Mapping[str, Codec] | None = None
         self._other: Codec = AnyJson()  # for names that only **kwargs accepts
-        self._is_plain = False
+        self.is_plain = False  # whether all arguments are JSON as they are: nothing is converted
         self._find_codecs(_defining_locals(self._function), is_definition=True)
-
-    @classmethod
-    def of(
-        cls, task: str, handler: Callable[..., Any], signature: inspect.Signature
-    ) -> ArgumentCodec | None:
-        """Return None if all arguments are plain JSON: there is nothing to convert."""
-        codec = cls(task, handler, signature)
-        return None if codec._is_plain else codec
 
     def encode(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """The arguments as JSON values; InvalidInput if one does not fit its annotation."""
         codecs = self._find_codecs({}) if self._codecs is None else self._codecs
+        if self.is_plain:
+            return dict(arguments)
         encoded, name = {}, ""
         try:
             for name, value in arguments.items():
@@ -58,6 +52,13 @@ class ArgumentCodec:
     def decode(self, payload: Mapping[str, Any]) -> dict[str, Any]:
         """The handler's arguments from a stored payload, which any client may have sent."""
         codecs = self._find_codecs({}) if self._codecs is None else self._codecs
+        return dict(payload) if self.is_plain else self._decode(payload, codecs)
+
+    def check(self, payload: Mapping[str, Any]) -> None:
+        """Refuse a stored payload that does not fit, plain types included."""
+        self._decode(payload, self._find_codecs({}) if self._codecs is None else self._codecs)
+
+    def _decode(self, payload: Mapping[str, Any], codecs: Mapping[str, Codec]) -> dict[str, Any]:
         decoded, name = {}, ""
         try:
             for name, value in payload.items():
@@ -97,11 +98,9 @@ class ArgumentCodec:
                     f" {error.message}",
                     hint=error.hint,
                 ) from None
-        if all(map(is_plain_throughout, (*codecs.values(), other))):
-            self._is_plain, self._codecs = True, {}  # arguments are passed as they are
-        else:
-            self._other, self._codecs = other, codecs
-        return self._codecs
+        self.is_plain = all(map(is_plain_throughout, (*codecs.values(), other)))
+        self._other, self._codecs = other, codecs
+        return codecs
 
     def _annotation(self, parameter: inspect.Parameter, localns: Mapping[str, Any]) -> Any:
         if parameter.annotation is parameter.empty:

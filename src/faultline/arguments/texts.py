@@ -84,9 +84,13 @@ def _refuse_lost_zone(value: datetime | time) -> None:
     """Refuse values that would arrive without their time zone, or without their fold.
 
     The text has the UTC offset of a value. Without a date a zone such as Europe/Berlin has none. Without
-    an offset the text does not say which of two equal clock times is meant.
+    an offset the text does not say which of two equal clock times is meant. Python reads an offset of less
+    than a second as UTC.
     """
-    if value.utcoffset() is not None:
+    offset = value.utcoffset()
+    if offset is not None:
+        if offset and abs(offset) < timedelta(seconds=1):
+            raise Mismatch("a UTC offset of less than a second is lost")
         return
     if value.tzinfo is not None:
         raise Mismatch(

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cached_property
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from faultline.app import Faultline
@@ -126,12 +126,17 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
     """Import the application; its modules are found in `folder`, else in this folder."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise InvalidSettings(f"--app {path!r} is not MODULE:NAME", hint="--app shop.jobs:app")
+        meant = _module_of_file(path)
+        hint = f"did you mean --app {meant}:app?" if meant else "--app shop.jobs:app"
+        raise InvalidSettings(f"--app {path!r} is not MODULE:NAME", hint=hint)
     sys.path.insert(0, str(folder or Path.cwd()))
     try:
         module = import_module(module_name, what="--app: ")
     except UnknownModule as error:
-        raise InvalidSettings(error.message, hint=error.hint) from None
+        meant = _module_of_file(module_name)
+        raise InvalidSettings(
+            error.message, hint=f"did you mean --app {meant}:{name}?" if meant else error.hint
+        ) from None
     try:
         app = getattr(module, name)
     except AttributeError:
@@ -150,6 +155,14 @@ def load_app(path: str, *, folder: Path | None = None) -> Faultline:
             hint="name your Faultline object",
         )
     return app
+
+
+def _module_of_file(name: str) -> str | None:
+    """The module that a path such as `shop/jobs.py` stands for; None if it is no path."""
+    path = PurePath(name.removesuffix(".py"))
+    is_path = name.endswith(".py") or len(path.parts) > 1
+    is_module = not path.is_absolute() and all(part.isidentifier() for part in path.parts)
+    return ".".join(path.parts) if is_path and is_module else None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 import click
 
-from faultline.cli.completion import complete_queue, complete_task
+from faultline.cli.completion import complete_queue, complete_task, queues_of
 from faultline.cli.context import Context, session, with_lock_timeout
 from faultline.cli.durations import METAVAR, Duration
 from faultline.cli.output import json_option, print_json
@@ -19,9 +19,10 @@ from faultline.errors import InvalidInput, UnknownTask
 from faultline.payload import check_task_name, encode_payload, parse_json
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
-from faultline.suggestions import joined
+from faultline.suggestions import did_you_mean, joined
 from faultline.task import TaskSettings, job_spec
 from faultline.unique import OnConflict, Unique, While
+from faultline.wording import plain
 
 
 @click.command()
@@ -115,6 +116,8 @@ def enqueue(
     check_task_name(task)
     arguments = read_payload(payload)
     settings, bind = task_settings(context, task, arguments, force)
+    if queue is not None and not force:
+        warn_of_unused_queue(context, queue)
     unique = _unique(unique_by, unique_while, on_conflict, unique_for)
     options = EnqueueOptions(
         queue=queue,
@@ -183,13 +186,24 @@ def task_settings(
     try:
         task = context.app.find_task(name)
         if not force:
-            task.arguments(encode_payload(arguments))
+            task.check_arguments(encode_payload(arguments))
     except UnknownTask as error:
         if not force:
             hint = joined(error.hint, "--force enqueues the job anyway")
             raise UnknownTask(error.message, hint=hint) from None
         return TaskSettings(), _as_it_is
     return task.settings, task.bind_unique
+
+
+def warn_of_unused_queue(context: Context, queue: str) -> None:
+    """Tell of a queue that resembles one of the application's, and that no task uses.
+
+    It is no error: workers may be told to serve queues that no task names.
+    """
+    if context.app_path is None or queue in (known := queues_of(context.app)):
+        return
+    if question := did_you_mean(queue, known):
+        click.echo(f"warning: no task uses the queue {plain(queue)}; {question}", err=True)
 
 
 def _as_it_is(unique: Unique) -> Unique:

@@ -12,7 +12,7 @@ import click
 import orjson
 
 from faultline import timeline
-from faultline.cli.context import Context, audited, session
+from faultline.cli.context import Context, audited, session, with_lock_timeout
 from faultline.cli.enqueue import read_payload
 from faultline.cli.job_actions import cancel, delete, retry
 from faultline.cli.job_filter_options import FilterOptions, filter_options
@@ -27,6 +27,7 @@ from faultline.statements import jobs as statements
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.jobs import JobText
 from faultline.statements.many_jobs import JobSweep
+from faultline.statements.statement import Statement
 from faultline.suggestions import joined
 from faultline.timeline import TimelineEvent
 from faultline.wording import first_line, plain
@@ -188,9 +189,12 @@ def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
 @click.option(
     "--force", is_flag=True, help="Store it even if the arguments do not fit the task of --app."
 )
+@click.option("--dry-run", is_flag=True, help="Check it, and print both payloads; change nothing.")
 @json_option
 @click.pass_obj
-def edit(context: Context, job: UUID, payload: str, force: bool, as_json: bool) -> None:
+def edit(
+    context: Context, job: UUID, payload: str, force: bool, dry_run: bool, as_json: bool
+) -> None:
     """Replace the payload of a queued or failed job.
 
     The arguments are checked if --app has the job's task. The former payload stays in the job's timeline. A
@@ -201,6 +205,9 @@ def edit(context: Context, job: UUID, payload: str, force: bool, as_json: bool) 
     with session(context) as conn:
         if not force:
             _check_arguments(context, conn, job, arguments)
+        if dry_run:
+            _print_edit(job, *_try_edit(conn, job, verb), as_json)
+            return
         with audited(conn, "edit", f"job {job}"):
             state = run(conn, verb)
     if as_json:
@@ -208,6 +215,24 @@ def edit(context: Context, job: UUID, payload: str, force: bool, as_json: bool) 
     else:
         hint = f"; to run it: faultline jobs retry {job}" if state is JobState.FAILED else ""
         click.echo(f"{job}  has the new payload, and is {state}{hint}")
+
+
+def _try_edit(conn: Connection, job: UUID, verb: Statement[JobState]) -> tuple[str, str]:
+    """The payloads before and after an edit that is rolled back; it is refused as the edit would be."""
+    with conn.transaction(force_rollback=True), with_lock_timeout(conn):
+        before = run(conn, statements.texts_of([job]))
+        run(conn, verb)
+        after = run(conn, statements.texts_of([job]))
+    return before[job].payload, after[job].payload
+
+
+def _print_edit(job: UUID, former: str, new: str, as_json: bool) -> None:
+    if as_json:
+        documents = {"former": orjson.Fragment(former), "payload": orjson.Fragment(new)}
+        print_json({"job_id": job, "dry_run": True, **documents})
+    else:
+        click.echo(f"{job}  would be edited; nothing was changed")
+        click.echo(f"  from  {plain(former)}\n  to    {plain(new)}")
 
 
 def _check_arguments(context: Context, conn: Connection, job: UUID, arguments: Any) -> None:
@@ -219,7 +244,7 @@ def _check_arguments(context: Context, conn: Connection, job: UUID, arguments: A
     task = None if record is None else context.app.tasks.get(record.task)
     if task is not None:
         try:
-            task.arguments(encode_payload(arguments))
+            task.check_arguments(encode_payload(arguments))
         except InvalidInput as error:
             raise InvalidInput(
                 error.message, hint=joined(error.hint, "--force stores it anyway")

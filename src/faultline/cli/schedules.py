@@ -12,7 +12,7 @@ import click
 from faultline.cli.completion import complete_queue, complete_task
 from faultline.cli.context import Context, audited, session
 from faultline.cli.durations import METAVAR, Duration
-from faultline.cli.enqueue import parse_time, read_payload, task_settings
+from faultline.cli.enqueue import parse_time, read_payload, task_settings, warn_of_unused_queue
 from faultline.cli.output import duration, json_option, print_json, print_table
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.enqueue_options import EnqueueOptions, seconds_of
@@ -262,6 +262,8 @@ def add(
         expires_in_seconds=seconds_of("--expires-in", expires_in, LONGEST_RETRY_SECONDS),
     )
     settings, _ = task_settings(context, check_task_name(task), arguments, force)
+    if queue is not None and not force:
+        warn_of_unused_queue(context, queue)
     schedule = make_schedule(
         job_spec(task, settings, options, arguments, None),
         cron,

@@ -18,7 +18,8 @@ class UsageProblem(FaultlineError):
 
 def usage_problem(error: click.ClickException) -> UsageProblem:
     """The error of click with a code, and the command whose help says more."""
-    is_name = isinstance(error, UnknownCommand | click.NoSuchOption)
+    # click repeats the possibilities of these in format_message().
+    is_name = getattr(error, "possibilities", None) is not None
     message = error.message if is_name else error.format_message()
     message = " ".join(message.split()).removesuffix(".")
     path = error.ctx.command_path if isinstance(error, click.UsageError) and error.ctx else ""
