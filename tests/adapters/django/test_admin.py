@@ -58,7 +58,7 @@ def rows_in(response: Any) -> int:
 
 
 def act(client: Any, action: str, *job_ids: Any, query: str = "") -> str:
-    """Check the boxes of these jobs, and run the action; returns the page with what it says."""
+    """Check the boxes of these jobs and run the action; returns the next page."""
     given = {"action": action, "index": 0, "_selected_action": [str(job) for job in job_ids]}
     return text_of(client.post(LIST + query, given, follow=True))
 

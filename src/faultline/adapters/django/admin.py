@@ -122,7 +122,7 @@ class JobAdmin(ModelAdmin):
     def _act(
         self, request: HttpRequest, action: str, verb: Callable[[UUID], Statement[JobState]]
     ) -> None:
-        """Act on the jobs whose boxes are checked: each has its own transaction or savepoint."""
+        """Act on each job whose box is checked, in its own transaction or savepoint."""
         app = app_of(request)
         address = request.META.get("REMOTE_ADDR") or None
         actor = Actor("user", request.user.get_username(), address)

@@ -74,7 +74,7 @@ class QueueFilter(_Filter):
 
 
 class TaskFilter(_Filter):
-    """The tasks of this project: those of the table could only be found by reading it."""
+    """The tasks of this project; those of the table are in no index."""
 
     title = "task"
     parameter_name = "task"
