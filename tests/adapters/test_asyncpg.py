@@ -245,6 +245,7 @@ def test_a_job_transaction_in_a_begun_transaction_is_refused(app: Faultline, own
 # ── every fault at every point ───────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.slow
 def test_a_transaction_takes_effect_once_whatever_happens(app: Faultline, own_url: str) -> None:
     @app.task(name="charge")
     async def charge(job: Job, invoice: int) -> None:

@@ -88,12 +88,14 @@ def test_a_stall_is_reported_with_the_number_of_finished_jobs() -> None:
         wait_until_finished(lambda: 3, 10, began_ns=0, deadline=Deadline(0.3), check=lambda: None)
 
 
+@pytest.mark.slow
 def test_a_failed_installation_is_reported_with_its_reason(tmp_path: Path) -> None:
     peer = make_peer(tmp_path / "absent", [str(tmp_path / "absent-1.0-py3-none-any.whl")])
     with pytest.raises(NotInstalled, match="absent"):
         environment_of(peer, tmp_path / "environments")
 
 
+@pytest.mark.slow
 def test_a_second_run_installs_nothing(tmp_path: Path) -> None:
     wheel = tmp_path / "tiny-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as archive:

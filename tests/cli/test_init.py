@@ -78,6 +78,7 @@ def test_a_second_run_says_that_the_job_existed(project: Path, database_url: str
     assert run(project, "python", "tasks.py", url=database_url).startswith("enqueued before: ")
 
 
+@pytest.mark.slow
 def test_two_projects_on_one_server_do_not_take_each_others_jobs(
     project: Path, tmp_path: Path, database_url: str
 ) -> None:

@@ -36,6 +36,7 @@ def depth(page: Migration) -> str:
     return page.run("python depth.py").strip()
 
 
+@pytest.mark.slow
 def test_old_workers_drain_while_new_jobs_run_on_faultline(page: Migration) -> None:
     page.run("faultline migrate")
     page.run("python billing.py 1 11")

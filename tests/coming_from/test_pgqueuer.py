@@ -24,6 +24,7 @@ def depth(conn: Connection) -> int:
     return int(value(conn, "SELECT count(*) FROM pgqueuer"))
 
 
+@pytest.mark.slow
 def test_old_workers_drain_while_new_jobs_run_on_faultline(
     page: Migration, conn: Connection
 ) -> None:

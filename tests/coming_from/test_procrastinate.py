@@ -40,6 +40,7 @@ def test_old_workers_drain_while_new_jobs_run_on_faultline(
     assert old_jobs(conn, "succeeded") == 10
 
 
+@pytest.mark.slow
 def test_waiting_jobs_move_while_old_workers_run(page: Migration, conn: Connection) -> None:
     page.run("python billing.py 1 11")
     conn.execute(
@@ -54,6 +55,7 @@ def test_waiting_jobs_move_while_old_workers_run(page: Migration, conn: Connecti
     assert sorted(page.paid().values()) == ["procrastinate"] * 5
 
 
+@pytest.mark.slow
 def test_a_stalled_job_moves_once(page: Migration, conn: Connection) -> None:
     page.run_other("python billing.py 1 2")
     job_id = value(conn, "UPDATE procrastinate_jobs SET status = 'doing' RETURNING id")

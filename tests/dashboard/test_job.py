@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
 from playwright.sync_api import expect
 from psycopg.types.json import Jsonb
 
@@ -57,6 +58,7 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
     expect(tab.find("pre[aria-label=Result]")).to_have_text(str(BEYOND_DOUBLES))
 
 
+@pytest.mark.slow
 def test_an_error_keeps_its_lines_and_right_to_left_text_reorders_nothing(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

@@ -68,6 +68,7 @@ def test_the_page_of_a_waiting_job_links_to_its_limit(
     expect(tab.find("h1")).to_have_text("key:customer")
 
 
+@pytest.mark.slow
 def test_waiting_jobs_are_waiting_in_the_lists(
     open_tab: OpenTab, inspector: Inspector, conn: psycopg.Connection[object]
 ) -> None:
@@ -80,6 +81,7 @@ def test_waiting_jobs_are_waiting_in_the_lists(
     keep(tab, "queues")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("route", ["limits", "limits/key%3Acustomer"])
 def test_the_pages_of_limits_fit_a_phone(
     open_tab: OpenTab, inspector: Inspector, conn: psycopg.Connection[object], route: str

@@ -55,6 +55,7 @@ def test_every_page_works_under_the_prefix(open_tab: OpenTab, host_url: str, pag
     assert outside == []
 
 
+@pytest.mark.slow
 def test_a_change_in_the_database_reaches_the_page(
     open_tab: OpenTab, host_url: str, conn: psycopg.Connection[Any]
 ) -> None:
@@ -80,6 +81,7 @@ def test_a_user_of_the_host_cancels_a_job_without_a_key(
     assert value(conn, "SELECT actor FROM faultline.audit_log") == "ada"
 
 
+@pytest.mark.slow
 def test_a_user_who_may_only_read_sees_no_actions(
     open_tab: OpenTab, host_url: str, conn: psycopg.Connection[Any]
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_user_who_may_only_read_sees_no_actions(
     expect(tab.page.get_by_role("button", name="Cancel job")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_an_action_after_the_session_has_ended_shows_the_hosts_refusal(
     open_tab: OpenTab, host_url: str, conn: psycopg.Connection[Any]
 ) -> None:

@@ -110,6 +110,7 @@ def test_a_schedule_has_a_page_and_the_pages_of_its_jobs_link_to_it(
     expect(tab.page.get_by_text(job_id, exact=True)).to_be_visible()
 
 
+@pytest.mark.slow
 def test_a_job_whose_key_only_looks_like_a_schedules_has_no_link(
     open_tab: OpenTab, inspector: Inspector, conn: Connection
 ) -> None:
@@ -124,6 +125,7 @@ def test_a_job_whose_key_only_looks_like_a_schedules_has_no_link(
     expect(tab.find(".facts a", has_text="report")).to_have_count(0)
 
 
+@pytest.mark.slow
 def test_a_schedules_page_says_why_it_does_not_fire_and_its_texts_are_isolated(
     open_tab: OpenTab, inspector: Inspector, conn: Connection
 ) -> None:
@@ -162,6 +164,7 @@ def test_the_overview_names_failing_overdue_and_undeclared_schedules(
     assert_no_markup_executed(tab)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "route", ["schedules", f"schedules/{LONG}", "schedules/broken", "overview"]
 )
@@ -176,6 +179,7 @@ def test_the_pages_of_schedules_fit_a_phone(
     keep(tab, f"phone-{route.replace('/', '-')[:30]}")
 
 
+@pytest.mark.slow
 def test_the_list_with_an_operators_buttons_fits_its_card_at_every_width(
     operator_tab: Tab, conn: Connection
 ) -> None:
@@ -217,6 +221,7 @@ def test_an_operator_pauses_resumes_and_runs_a_schedule(
     assert value(conn, "SELECT count(*) FROM faultline.jobs WHERE task = 'shop.report'") == 1
 
 
+@pytest.mark.slow
 def test_a_failed_action_stays_visible_and_names_the_schedule(
     operator_tab: Tab, conn: Connection
 ) -> None:

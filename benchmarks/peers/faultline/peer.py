@@ -52,7 +52,9 @@ async def enqueue(url: str, asked: roles.Enqueue) -> None:
 
 def work(url: str, concurrency: int) -> None:
     command = ["--app", "peer:app", "worker", "--concurrency", str(concurrency)]
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    # Where Faultline itself is imported from may be given, to compare two of its sources.
+    folders = [str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, folders))}
     os.execve(  # noqa: S606 - the worker is to be this very process
         sys.executable, [sys.executable, "-m", "faultline", *command], environment
     )

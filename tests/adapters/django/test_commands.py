@@ -83,6 +83,7 @@ def test_the_worker_finds_the_tasks_of_installed_apps_and_runs_them(shop: Shop) 
     assert shop.pays(42)
 
 
+@pytest.mark.slow
 def test_the_worker_of_another_database(shop: Shop, archive_url: str) -> None:
     shop.tasks.archive.enqueue(invoice=7)
     words = ("faultline_worker", "--database", "archive", "--max-jobs=1")
@@ -92,6 +93,7 @@ def test_the_worker_of_another_database(shop: Shop, archive_url: str) -> None:
     shop.tasks.archive.app.close()
 
 
+@pytest.mark.slow
 def test_a_setting_has_defaults_for_the_workers_options(shop: Shop) -> None:
     shop.tasks.pay.options(queue="mail").enqueue(invoice=1)
     shop.tasks.pay.enqueue(invoice=2)
@@ -102,6 +104,7 @@ def test_a_setting_has_defaults_for_the_workers_options(shop: Shop) -> None:
     assert shop.pays(1, 2)
 
 
+@pytest.mark.slow
 def test_two_processes_and_a_child_process_have_the_projects_modules(shop: Shop) -> None:
     """A handler with process=True runs in a process that imports its module alone."""
     jobs = [shop.tasks.count_in_child.enqueue().job_id for _ in range(2)]

@@ -11,7 +11,16 @@ from tests.adapters.django import versions
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
 FOLDER = "tests/adapters/django"
-FILES = ["atomic", "enqueue", "commands", "configuration", "connections", "testing", "backend"]
+FILES = [
+    "atomic",
+    "enqueue",
+    "commands",
+    "configuration",
+    "connections",
+    "testing",
+    "backend",
+    "admin",
+]
 
 
 @pytest.mark.parametrize(

@@ -141,6 +141,7 @@ async def pay(enqueue: Enqueue) -> faultline.Enqueued:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("more", "accepted"), [("", True), (', invoice="1"', False)])
 def test_type_checkers_compare_the_arguments_with_the_handlers(

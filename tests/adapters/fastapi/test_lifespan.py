@@ -112,7 +112,7 @@ async def test_an_error_at_the_start_is_raised_and_the_own_lifespan_ends(app: Fa
 
 
 @on_a_loop
-async def test_an_error_of_a_startup_function_is_raised(app: Faultline) -> None:
+async def test_an_error_of_a_startup_function_is_raised(app: Faultline, events: EventTap) -> None:
     add_task(app)
 
     @app.on_startup
@@ -121,7 +121,7 @@ async def test_an_error_of_a_startup_function_is_raised(app: Faultline) -> None:
 
     with pytest.raises(Exception, match="no cache"):
         async with worker_lifespan(app)(Starlette()):
-            await idle(30)
+            await wait_until_async(lambda: events.of("worker_stopped"), "the end of the worker")
 
 
 @on_a_loop

@@ -60,6 +60,7 @@ def test_the_starlette_application_answers_with_a_result(folder: Path, database_
         assert answer.json() == {"greeting": "hello ada"}
 
 
+@pytest.mark.slow
 def test_the_tests_of_the_shop_pass(folder: Path, server_url: str) -> None:
     (folder / "pytest.ini").write_text("[pytest]\nfaultline_app = shop:queue\n")
     options = ["-p", "pytest_faultline", "-p", "no:hypothesispytest", "-p", "no:cacheprovider"]

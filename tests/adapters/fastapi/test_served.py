@@ -50,6 +50,7 @@ def test_jobs_that_a_request_enqueues_run_in_the_same_process(
         assert named == sorted(named)
 
 
+@pytest.mark.slow
 def test_a_stop_waits_for_the_jobs_that_run(
     app: Faultline, database_url: str, effects: str, conn: Conn
 ) -> None:
@@ -62,6 +63,7 @@ def test_a_stop_waits_for_the_jobs_that_run(
         assert app.get(job_id).state is JobState.SUCCEEDED, served.output
 
 
+@pytest.mark.slow
 def test_a_job_that_outlasts_the_drain_limit_is_released_for_another_worker(
     app: Faultline, database_url: str, effects: str, conn: Conn
 ) -> None:
@@ -76,6 +78,7 @@ def test_a_job_that_outlasts_the_drain_limit_is_released_for_another_worker(
     assert "Application shutdown complete" in served.output
 
 
+@pytest.mark.slow
 def test_an_open_dashboard_and_a_waiting_client_do_not_delay_a_stop(
     app: Faultline, database_url: str, effects: str, conn: Conn
 ) -> None:

@@ -30,7 +30,13 @@ EXPLORER = Layer(
 )
 _REPAIR = Layer(
     "explorer of the repair",
-    ("explore", "--seed", str(SEED), "--interleavings", "60", "--program", "limit-repair"),
+    (
+        *("explore", "--seed", str(SEED), "--interleavings", "60", "--program", "limit-repair"),
+        *(
+            "--program",
+            "takeover",
+        ),  # has the takeovers and refusals without which a run shows nothing
+    ),
 )
 _CONCURRENCY = drill("concurrency_limit")
 _RATE = drill("rate_limit")

@@ -32,9 +32,10 @@ def declared_limits(drill: DrillContext) -> None:
     drill.wait_until(
         lambda: all(worker.events_named("worker_started") for worker in workers), "both workers"
     )
+    drill.wait_until(lambda: drill.count("SELECT count(*) FROM faultline.ledger") > 0, "a commit")
+    # Workers declare before their first claim.
     ((declared,),) = drill.query("SELECT count(*) FROM faultline.limits WHERE declared IS NOT NULL")
     drill.measured["declarations"] = declared
-    drill.wait_until(lambda: drill.count("SELECT count(*) FROM faultline.ledger") > 0, "a commit")
     workers[0].send(signal.SIGKILL)
     workers[0].kill()
     drill.inject("kill", workers[0].name)

@@ -32,6 +32,8 @@ class StoredJob(models.Model):
     claimed_at: Any = models.DateTimeField(null=True)
     finished_at: Any = models.DateTimeField(null=True)
 
+    row: Any = None  # of the statement that read it, if the admin did
+
     class Meta:
         managed = False
         verbose_name = "job"
