@@ -1,4 +1,4 @@
-"""Measures claims in front of a million jobs under limits, waiting ones and due ones.
+"""Measures claims before a million jobs under limits, waiting and due ones.
 
 The tables are filled by inserts with triggers disabled. Beside the time of a claim, the pages that it touches
 are counted by the server: other load on the machine does not change them.

@@ -34,7 +34,7 @@ class Cost(NamedTuple):
 
 
 def _numbers(conn: psycopg.Connection[Any]) -> tuple[float, float, float]:
-    """Return the bytes of WAL so far, and how many updates of jobs there were: HOT ones, and all."""
+    """Return the bytes of WAL so far, and the updates of jobs: HOT ones, and all."""
     query = """
         SELECT pg_current_wal_insert_lsn() - '0/0', n_tup_hot_upd, n_tup_upd
         FROM pg_stat_user_tables WHERE relid = 'faultline.jobs'::regclass"""

@@ -44,7 +44,7 @@ def test_the_last_part_of_a_dotted_name_is_enough() -> None:
 @pytest.mark.parametrize("typed", ["shop.chrage", "chrage"])
 def test_a_mistyped_task_is_refused_with_the_closest(faultline: Faultline, typed: str) -> None:
     refused = faultline("enqueue", typed, app=APP).refused("unknown_task")
-    assert refused.hint == "did you mean shop.charge? --force enqueues the job anyway"
+    assert refused.hint == "did you mean shop.charge? --force stores it anyway"
 
 
 def test_a_queue_that_no_task_uses_is_enqueued_to_with_a_warning(faultline: Faultline) -> None:

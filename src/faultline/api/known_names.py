@@ -1,4 +1,4 @@
-"""The names that a request may have at a place, to suggest one for a misspelt name."""
+"""The names that a request may have at a place, for suggestions."""
 
 from __future__ import annotations
 

@@ -187,10 +187,10 @@ def task_settings(
         task = context.app.find_task(name)
         if not force:
             task.check_arguments(encode_payload(arguments))
-    except UnknownTask as error:
+    except (UnknownTask, InvalidInput) as error:
         if not force:
-            hint = joined(error.hint, "--force enqueues the job anyway")
-            raise UnknownTask(error.message, hint=hint) from None
+            hint = joined(error.hint, "--force stores it anyway")
+            raise type(error)(error.message, hint=hint) from None
         return TaskSettings(), _as_it_is
     return task.settings, task.bind_unique
 

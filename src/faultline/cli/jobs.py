@@ -218,7 +218,7 @@ def edit(
 
 
 def _try_edit(conn: Connection, job: UUID, verb: Statement[JobState]) -> tuple[str, str]:
-    """The payloads before and after an edit that is rolled back; it is refused as the edit would be."""
+    """The payloads before and after an edit, which is made and rolled back."""
     with conn.transaction(force_rollback=True), with_lock_timeout(conn):
         before = run(conn, statements.texts_of([job]))
         run(conn, verb)

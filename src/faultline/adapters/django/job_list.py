@@ -1,4 +1,4 @@
-"""The list of jobs in the admin: pages that are read from indexes, without counting the table."""
+"""The admin's list of jobs, read in pages from indexes, without a count."""
 
 from __future__ import annotations
 
