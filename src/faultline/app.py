@@ -39,7 +39,7 @@ from faultline.model import (
     JobState,
 )
 from faultline.option_names import names_options
-from faultline.payload import check_queue_name
+from faultline.payload import check_queue_name, encode_payload
 from faultline.postgres.answer_limit import LONGEST_ANSWER_SECONDS
 from faultline.postgres.migrate import migrate
 from faultline.postgres.url import redact, url_from_environment
@@ -290,14 +290,30 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
         verb = protocol.delete(_uuid(job_id))
         return await self.operate_async("delete", f"job {job_id}", verb)
 
-    def edit(self, job_id: UUID | str, payload: Mapping[str, Any]) -> JobState:
-        """Replace the payload of a queued or failed job; its timeline keeps the old one."""
+    def edit(
+        self, job_id: UUID | str, payload: Mapping[str, Any], *, force: bool = False
+    ) -> JobState:
+        """Replace the payload of a queued or failed job; its timeline keeps the old one.
+
+        The payload is JSON. It is checked if this application has the job's task, unless `force`.
+        """
+        if not force:
+            self._check_payload(self.execute(jobs.get_job(_uuid(job_id))), payload)
         verb = protocol.edit_payload(_uuid(job_id), payload)
         return self.operate("edit", f"job {job_id}", verb)
 
-    async def edit_async(self, job_id: UUID | str, payload: Mapping[str, Any]) -> JobState:
+    async def edit_async(
+        self, job_id: UUID | str, payload: Mapping[str, Any], *, force: bool = False
+    ) -> JobState:
+        if not force:
+            self._check_payload(await self.execute_async(jobs.get_job(_uuid(job_id))), payload)
         verb = protocol.edit_payload(_uuid(job_id), payload)
         return await self.operate_async("edit", f"job {job_id}", verb)
+
+    def _check_payload(self, job: JobRecord | None, payload: Mapping[str, Any]) -> None:
+        task = None if job is None else self.tasks.get(job.task)
+        if task is not None:
+            task.check_arguments(encode_payload(payload))
 
     def jobs(self, **wanted: Unpack[FilterArguments]) -> JobSelection:
         """Select jobs by filter, to read them or to act on all of them.

@@ -247,6 +247,23 @@ def test_one_job_is_edited_and_deleted(app: Faultline, conn: Connection, colour:
             call(app, colour, app, *verb)
 
 
+@COLOURS
+def test_an_edit_is_checked_against_the_task_unless_it_is_forced(
+    app: Faultline, colour: str
+) -> None:
+    @app.task(name="t")
+    def counted(job: Job, n: int) -> None: ...
+
+    job_id = counted.enqueue(n=1).job_id
+    for payload in ({"n": "2"}, {"m": 2}):
+        with pytest.raises(InvalidInput, match="does not fit t"):
+            call(app, colour, app, "edit", job_id, payload)
+    assert app.get(job_id).payload == {"n": 1}
+    call(app, colour, app, "edit", job_id, {"n": 2})
+    app.edit(job_id, {"m": 2}, force=True)
+    assert app.get(job_id).payload == {"m": 2}
+
+
 def test_a_running_job_is_neither_edited_nor_deleted(app: Faultline, conn: Connection) -> None:
     [job_id] = enqueued(conn, 1)
     run(conn, protocol.claim("w", ["default"], batch_size=1, lease_seconds=60))

@@ -101,8 +101,14 @@ SIGNATURES = {
     Faultline.retry_async: "(self, job_id: 'UUID | str') -> 'JobState'",
     Faultline.delete: "(self, job_id: 'UUID | str') -> 'JobState'",
     Faultline.delete_async: "(self, job_id: 'UUID | str') -> 'JobState'",
-    Faultline.edit: "(self, job_id: 'UUID | str', payload: 'Mapping[str, Any]') -> 'JobState'",
-    Faultline.edit_async: "(self, job_id: 'UUID | str', payload: 'Mapping[str, Any]') -> 'JobState'",
+    Faultline.edit: (
+        "(self, job_id: 'UUID | str', payload: 'Mapping[str, Any]', *, force: 'bool' = False)"
+        " -> 'JobState'"
+    ),
+    Faultline.edit_async: (
+        "(self, job_id: 'UUID | str', payload: 'Mapping[str, Any]', *, force: 'bool' = False)"
+        " -> 'JobState'"
+    ),
     Faultline.jobs: "(self, **wanted: 'Unpack[FilterArguments]') -> 'JobSelection'",
     JobSelection.count: "(self) -> 'int'",
     JobSelection.count_async: "(self) -> 'int'",
