@@ -1,4 +1,4 @@
-"""The list of jobs in the admin: pages that are read from indexes, without counting the table."""
+"""The list of jobs in the admin, in pages that do not count the table."""
 
 from __future__ import annotations
 
