@@ -69,7 +69,7 @@ def test_the_naive_form_counts_a_line_twice(pipeline: Any, monkeypatch: pytest.M
 
 @pytest.fixture
 def payments(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[Payments]:
-    """Imports the jobs of the payments with one payment, in the form with the fence or naively."""
+    """Imports the jobs of the payments, fenced or naive, and stores a payment."""
     url = databases.make()
     monkeypatch.setenv("DATABASE_URL", url)
     monkeypatch.syspath_prepend(str(EXAMPLES / "payments"))
