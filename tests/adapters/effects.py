@@ -29,8 +29,11 @@ def jobs(url: str) -> int:
 
 
 def take_over(url: str, job_id: Any) -> None:
-    """Let the lease of a running job end, as if its worker had stalled, and claim it."""
-    with psycopg.connect(url, autocommit=True) as conn:
+    """Let the lease of a running job end, as if its worker had stalled, and claim it.
+
+    In one transaction: otherwise the test's own worker may claim the job again.
+    """
+    with psycopg.connect(url) as conn:
         conn.execute(
             "UPDATE faultline.jobs SET lease_expires_at = clock_timestamp() - interval '1 s'"
             " WHERE id = %s AND state = 'running'",
