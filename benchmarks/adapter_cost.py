@@ -19,7 +19,9 @@ from pathlib import Path
 from typing import Any
 
 import asyncpg
+import django
 import psycopg
+from psycopg.conninfo import conninfo_to_dict
 from sqlalchemy import create_engine, text
 from sqlalchemy.ext.asyncio import async_sessionmaker, create_async_engine
 from sqlalchemy.orm import sessionmaker
@@ -37,6 +39,7 @@ class Variant:
     name: str
     against: str  # the variant that it is compared with
     register: Callable[[Faultline], Any]  # defines the task `write`
+    open: Callable[[str], Faultline] = Faultline  # the application on a database
 
 
 def psycopg_plain(app: Faultline) -> Any:
@@ -103,9 +106,58 @@ def asyncpg_pool(app: Faultline) -> Any:
     return write
 
 
+def django_app(max_age: int | None) -> Callable[[str], Faultline]:
+    def open_on(url: str) -> Faultline:
+        configure_django(url)
+        from django.db import connections
+
+        from faultline.adapters.django import DjangoFaultline
+
+        connections.settings["default"]["CONN_MAX_AGE"] = max_age
+        return DjangoFaultline("default")
+
+    return open_on
+
+
+def configure_django(url: str) -> None:
+    """Configure Django, at the first call; all calls are for one database."""
+    from django.conf import settings
+
+    if settings.configured:
+        return
+    parts = conninfo_to_dict(url)
+    names = {
+        "NAME": "dbname",
+        "USER": "user",
+        "PASSWORD": "password",
+        "HOST": "host",
+        "PORT": "port",
+    }
+    database = {name: parts.get(key, "") for name, key in names.items()}
+    settings.configure(
+        DATABASES={"default": {"ENGINE": "django.db.backends.postgresql", **database}},
+        INSTALLED_APPS=["faultline.adapters.django"],
+        USE_TZ=True,
+    )
+    django.setup()
+
+
+def django_orm(app: Faultline) -> Any:
+    from benchmarks.django_effect import Effect
+
+    @app.task(name="write")
+    def write(job: Job) -> None:
+        with job.atomic():
+            Effect.objects.create(job=job.id)
+
+    return write
+
+
 VARIANTS = (
     Variant("psycopg, def", "psycopg, def", psycopg_plain),
     Variant("SQLAlchemy Session, psycopg", "psycopg, def", alchemy_plain),
+    Variant("Django's ORM, connections kept", "psycopg, def", django_orm, django_app(None)),
+    Variant("Django's ORM, CONN_MAX_AGE = 0", "psycopg, def", django_orm, django_app(0)),
     Variant("psycopg, async def", "psycopg, async def", psycopg_async),
     Variant("SQLAlchemy AsyncSession, psycopg", "psycopg, async def", alchemy_async("psycopg")),
     Variant("SQLAlchemy AsyncSession, asyncpg", "psycopg, async def", alchemy_async("asyncpg")),
@@ -119,7 +171,7 @@ def _dialect(app: Faultline, driver: str) -> str:
 
 def measure(url: str, variant: Variant, count: int) -> tuple[float, float]:
     """Return jobs per second, and the worker's processor time per job in microseconds."""
-    app = Faultline(url)
+    app = variant.open(url)
     task = variant.register(app)
     task.enqueue_many([{}] * count)
     began, used = time.perf_counter(), time.process_time()

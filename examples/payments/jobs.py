@@ -15,9 +15,12 @@ use_sessions(app, Session)
 WORKER = os.environ.get("WORKER", "?")
 
 
+RECEIPT_SECONDS = 2.0
+
+
 def print_receipt() -> None:
     """Take long, so that there is a moment at which a worker can stall."""
-    time.sleep(2)
+    time.sleep(RECEIPT_SECONDS)
 
 
 if os.environ.get("NAIVE"):

@@ -16,6 +16,9 @@ from sqlalchemy import Connection, select
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_sessionmaker
 from sqlalchemy.orm import Session, sessionmaker
 from faultline import Faultline, Job
+from asyncpg import Pool  # type: ignore[import-untyped]
+from django.db import connection
+from faultline.adapters.django import app as shop, app_for
 from faultline.adapters.sqlalchemy import use_sessions
 
 app = Faultline("postgresql://")
@@ -32,8 +35,13 @@ async def settle(job: Job, invoice: int) -> None:
         await session.scalars(select(1))
         await charge.options(conn=session).enqueue_async(invoice=invoice)
 
+@shop.task()
+def ship(job: Job, order: int) -> None:
+    with job.atomic(using="archive"):
+        ship.options(conn=connection).enqueue(order=order)
+
 async def main(
-    job: Job, s: Session, c: Connection, a: AsyncSession, ac: AsyncConnection,
+    job: Job, pool: Pool, s: Session, c: Connection, a: AsyncSession, ac: AsyncConnection,
     maker: sessionmaker[Session], amaker: async_sessionmaker[AsyncSession],
 ) -> None:
     use_sessions(app, maker, amaker)
@@ -45,11 +53,16 @@ ACCEPTED = {
     "async_connection": "await job.assert_fence(ac)",
     "transaction": "with job.transaction(s) as tx: tx.scalars(select(1))",
     "async_step": "async with job.fenced(a) as step: await step.scalars(select(1))",
+    "pool": "async with job.transaction(pool) as tx: await tx.execute('select 1')",
+    "atomic": "with job.atomic(): job.commit(connection)",
+    "database": "app_for('archive').get(job.id).state",
     "maker": "with job.session(maker) as one: one.commit()",
 }
 REFUSED = {
     "text": 'charge.options(conn="postgresql://")',
     "number": "job.commit(42)",
+    "alias": "with job.atomic(42): pass",
+    "order": "ship.enqueue(order='42')",
     "argument": 'charge.options(conn=s).enqueue(invoice="42")',
     "attribute": "with job.transaction(s) as tx: tx.nothing()",
 }

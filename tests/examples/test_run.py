@@ -48,7 +48,7 @@ def run(folder: Path, command: str, server_url: str) -> subprocess.CompletedProc
 
 def test_every_example_has_a_command() -> None:
     with_a_program = {path.parent.name for path in EXAMPLES.glob("*/run.py")}
-    assert {"flask_app", "pipeline", "script", "webhooks"} <= with_a_program
+    assert {"flask_app", "payments", "pipeline", "script", "shop", "webhooks"} <= with_a_program
     assert with_a_program == {name for name, _ in commands()}
 
 

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
 import pytest
 
-from faultline.testing import ZombieEffect, zombies
+from faultline.testing import Databases, ZombieEffect, zombies
 
-from .conftest import Example
+from .conftest import EXAMPLES, Example
 
 Conn = psycopg.Connection[Any]
+Payments = Callable[..., Any]  # payments(naive=…)
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]
 
@@ -62,6 +65,50 @@ def test_the_naive_form_counts_a_line_twice(pipeline: Any, monkeypatch: pytest.M
     line = {"document": 1, "line": 1}
     with pytest.raises(ZombieEffect):
         zombies(pipeline.app, pipeline.count, line, invariant=counted_and_collected_once)
+
+
+@pytest.fixture
+def payments(databases: Databases, monkeypatch: pytest.MonkeyPatch) -> Iterator[Payments]:
+    """Imports the jobs of the payments, fenced or naive, and stores a payment."""
+    url = databases.make()
+    monkeypatch.setenv("DATABASE_URL", url)
+    monkeypatch.syspath_prepend(str(EXAMPLES / "payments"))
+    made: list[Any] = []
+
+    def load(*, naive: bool) -> Any:
+        monkeypatch.setenv("NAIVE", "1" if naive else "")
+        jobs, models = importlib.import_module("jobs"), importlib.import_module("models")
+        made.extend((jobs.app.close, models.engine.dispose))
+        jobs.RECEIPT_SECONDS = 0
+        models.Base.metadata.create_all(models.engine)
+        with models.Session.begin() as session:
+            session.add(models.Payment(id=1, amount=42))
+        models.engine.dispose()
+        return jobs
+
+    yield load
+    for close in made:
+        close()
+    for name in ("jobs", "models"):
+        sys.modules.pop(name, None)
+    databases.drop(url)
+
+
+def charged_once(conn: Conn) -> None:
+    charges = conn.execute("select count(*) from charges where payment_id = 1").fetchone()
+    assert charges == (1,)
+
+
+def test_a_payment_is_charged_once(payments: Payments) -> None:
+    jobs = payments(naive=False)
+    report = zombies(jobs.app, jobs.charge, {"payment_id": 1}, invariant=charged_once)
+    assert report.refusals > 0
+
+
+def test_the_naive_form_charges_a_payment_twice(payments: Payments) -> None:
+    jobs = payments(naive=True)
+    with pytest.raises(ZombieEffect):
+        zombies(jobs.app, jobs.charge, {"payment_id": 1}, invariant=charged_once)
 
 
 @pytest.fixture

@@ -90,3 +90,33 @@ def test_a_block_that_a_handler_never_left_does_not_reach_the_next_job(
     finally:
         del shop.app._tasks["shop.stuck"]
     assert shop.pays(2)
+
+
+@pytest.mark.parametrize("checks", [True, False])
+def test_a_health_check_replaces_a_connection_that_ended_while_it_was_idle(
+    shop: Shop, kept_connections: list[psycopg.Connection[Any]], checks: bool
+) -> None:
+    from django.db import connection, connections
+
+    def end_idle(invoice: int) -> None:
+        if invoice == 2:  # does not use the ORM: ends what the first job's connection was
+            with psycopg.connect(shop.url, autocommit=True) as admin:
+                session = kept_connections[0].info.backend_pid
+                admin.execute("SELECT pg_terminate_backend(%s, 10000)", [session])
+            return
+        shop.models.Payment.objects.create(invoice=invoice)
+        kept_connections.append(connection.connection)
+
+    settings = connections.settings["default"]
+    settings["CONN_HEALTH_CHECKS"] = checks
+    task = shop.app.task(name="shop.idle", max_attempts=1)(
+        lambda job, invoice: end_idle(invoice)  # in the worker's one thread
+    )
+    try:
+        jobs = [task.enqueue(invoice=invoice).job_id for invoice in (1, 2, 3)]
+        work_off(shop.app, jobs[-1], concurrency=1, claim_ahead=0)
+    finally:
+        settings["CONN_HEALTH_CHECKS"] = False
+        del shop.app._tasks["shop.idle"]
+    assert (shop.app.get(jobs[2]).state is JobState.SUCCEEDED) == checks
+    assert shop.pays(*((1, 3) if checks else (1,)))

@@ -20,6 +20,7 @@ FILES = [
     "testing",
     "backend",
     "admin",
+    "zombies",
 ]
 
 

@@ -73,3 +73,22 @@ def test_the_control_a_payment_in_a_plain_block_is_made_twice(shop: Shop) -> Non
         )
     report = found.value.report
     assert {run.fault for run in report.violations} == {Fault.CRASH, Fault.PAUSE, Fault.SUPERSEDE}
+
+
+@pytest.mark.slow
+def test_an_async_handler_pays_once_whatever_happens_to_its_worker(shop: Shop) -> None:
+    """Its ORM calls run in a thread, and each of them is awaited on the loop."""
+    from faultline.adapters.django.testing import zombies as zombies_of_django
+
+    def once() -> None:
+        count = shop.models.Payment.objects.filter(invoice=42).count()
+        assert count == 1, f"invoice 42 was paid {count} times"
+
+    report = zombies_of_django(shop.tasks.pay_on_a_loop, ARGS, invariant=once)
+    kinds = {point.kind for point in report.points}
+    assert {PointKind.AWAIT, PointKind.DATABASE} <= kinds
+    assert report.refusals > 0
+    with pytest.raises(ZombieEffect):
+        zombies_of_django(
+            shop.tasks.pay_naively_on_a_loop, ARGS, invariant=once, faults=[Fault.SUPERSEDE]
+        )

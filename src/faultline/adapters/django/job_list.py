@@ -1,4 +1,4 @@
-"""The admin's list of jobs, read in pages from indexes, without a count."""
+"""The list of jobs in the admin, in pages that do not count the table."""
 
 from __future__ import annotations
 

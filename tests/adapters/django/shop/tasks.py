@@ -58,6 +58,11 @@ def pay_naively(job: faultline.Job, invoice: int) -> None:
         Payment.objects.create(invoice=invoice, token=job.token)
 
 
+@app.task(name="shop.pay_naively_on_a_loop")
+async def pay_naively_on_a_loop(job: faultline.Job, invoice: int) -> None:
+    await Payment.objects.acreate(invoice=invoice, token=job.token)
+
+
 @app.task(name="shop.count_payments")
 def count_payments(job: faultline.Job) -> int:
     return Payment.objects.count()

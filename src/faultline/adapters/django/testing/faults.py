@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from typing import Any
 
+from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.db import connections
 
 from faultline.adapters.django.application import DjangoFaultline
 from faultline.errors import InvalidInput
+from faultline.job import Job
 from faultline.postgres.sessions import connect
 from faultline.task import Task
 from faultline.testing import ZombieReport
@@ -48,7 +50,7 @@ def zombies(
 
         return call
 
-    with _database_copy(app):
+    with _database_copy(app), _own_threads(app):
         return inject_faults(
             app,
             task,
@@ -57,6 +59,28 @@ def zombies(
             arrange=None if arrange is None else on_django(arrange),
             **options,
         )
+
+
+@contextlib.contextmanager
+def _own_threads(app: DjangoFaultline) -> Iterator[None]:
+    """Let each attempt of an async handler run the ORM in a thread of its own.
+
+    Django has one such thread per process. Workers that are stopped or superseded here share a process, and
+    would wait for each other; outside of tests they have processes of their own.
+    """
+
+    async def on_loop(job: Job) -> AsyncIterator[None]:
+        async with ThreadSensitiveContext():
+            try:
+                yield
+            finally:
+                await sync_to_async(connections.close_all, thread_sensitive=True)()
+
+    app.hooks.attempt[:0] = [on_loop]
+    try:
+        yield
+    finally:
+        app.hooks.attempt.remove(on_loop)
 
 
 @contextlib.contextmanager
