@@ -88,7 +88,7 @@ def test_verify_finds_more_starts_than_a_rate_allows(conn: Connection) -> None:
     assert exceeded(conn) == []
     conn.execute("UPDATE faultline.limits SET rate_jobs = 1, rate_seconds = 3600, burst = 5")
     [finding] = exceeded(conn)  # eight are three more than the burst, of which one is allowed
-    assert finding.evidence.startswith("task:charge: 2 starts too many")
+    assert finding.evidence.startswith("task:charge: 2 too many up to ")
 
 
 def test_verify_judges_each_key_of_a_rate_apart(conn: Connection) -> None:

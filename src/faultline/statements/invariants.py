@@ -181,13 +181,13 @@ INVARIANTS: tuple[Invariant, ...] = (
     ),
     Invariant(
         "rates_are_not_exceeded",
-        "no limit has had more jobs start in any period than its rate allows, since it was changed",
+        "no rate has been exceeded in any period since it was changed",
         # Of each key, n - rate * t of start n at time t rises by the burst at most, over any period. One job
         # and a second of the rate more are allowed, because a clock may be corrected. A limit that several
         # tasks share is left out: it may have applied to one of them later than to the others.
         """
         SELECT DISTINCT ON (f.limit_key) f.id, f.limit_key || ': ' || ceil(f.excess)
-            || ' starts too many in a period up to ' || f.claimed_at
+            || ' too many up to ' || date_trunc('second', f.claimed_at)
         FROM (
             SELECT r.id, r.limit_key, r.claimed_at, r.level + 1 - r.burst - (1 + r.rate) - min(r.level) OVER (
                 PARTITION BY r.limit_key ORDER BY r.claimed_at, r.id ROWS UNBOUNDED PRECEDING) AS excess
