@@ -76,7 +76,8 @@ class EnqueueMethods(HookRegistry):
         statement, span = enqueue_many_statement(jobs)
         with span:
             answers = span.answered(self.execute(statement, conn))
-        return [self._bound(answer) for answer in answers]
+        application = cast(WaitsForResults, self)
+        return [answer.bind(application) for answer in answers]
 
     async def _enqueue_many_async(
         self, jobs: Iterable[JobSpec], conn: AnyConnection | None
@@ -84,7 +85,8 @@ class EnqueueMethods(HookRegistry):
         statement, span = enqueue_many_statement(jobs)
         with span:
             answers = span.answered(await self.execute_async(statement, conn))
-        return [self._bound(answer) for answer in answers]
+        application = cast(WaitsForResults, self)
+        return [answer.bind(application) for answer in answers]
 
     def _bound(self, enqueued: Enqueued) -> Enqueued:
         """Let it wait for its result through this application."""

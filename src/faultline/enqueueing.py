@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
+from typing import cast
 
 from faultline.errors import InvalidInput
 from faultline.metrics import counted, counted_by_queue
-from faultline.model import Enqueued, JobSpec
+from faultline.model import Enqueued, EqualJobs, JobSpec
 from faultline.statements import protocol
 from faultline.statements.statement import Statement
 from faultline.tracing import Enqueueing, tracing
@@ -26,13 +26,16 @@ def enqueue_many_statement(
     jobs: Iterable[JobSpec], *, parent: str | None = None
 ) -> tuple[Statement[list[Enqueued]], Enqueueing]:
     """One statement for all jobs; `parent` is the trace context of an outside caller."""
-    wanted = require_jobs(jobs)
+    are_equal = type(jobs) is EqualJobs  # and no function of the user has had the list
+    wanted = cast(EqualJobs, jobs) if are_equal else require_jobs(jobs)
     if len(wanted) > MAX_BATCH:
         raise InvalidInput(
             f"{len(wanted):,} jobs are too many for one call", hint=f"the limit is {MAX_BATCH:,}"
         )
-    tasks = Counter(job.task for job in wanted)
-    queues = [job.queue for job in wanted]
+    tasks = {job.task for job in (wanted[:1] if are_equal else wanted)}
+    queues = (
+        [wanted[0].queue] * len(wanted) if are_equal and wanted else [job.queue for job in wanted]
+    )
     span = tracing.enqueueing(_one_of(tasks), _one_of(set(queues)), len(wanted), parent=parent)
     statement = protocol.enqueue_specs(wanted, trace_context=span.carrier)
     return counted_by_queue(statement, queues), span
@@ -52,7 +55,11 @@ def require_jobs(given: object) -> list[JobSpec]:
             f"enqueue_many takes a list of jobs, not {found}",
             hint="app.enqueue_many([charge.job(invoice=42)]); app.enqueue takes one job",
         )
-    return [require_job(job) for job in given]
+    jobs = list(given)
+    for job in jobs:
+        if type(job) is not JobSpec:
+            require_job(job)
+    return jobs
 
 
 def require_job(given: JobSpec) -> JobSpec:

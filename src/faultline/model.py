@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
@@ -144,10 +144,22 @@ class JobSpec(NamedTuple):
         """Everything but payload and key: jobs with equal settings are enqueued fastest."""
         return self[:10]
 
+    def copies(
+        self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
+    ) -> EqualJobs:
+        """Jobs with these settings. `tuple.__new__` takes a third of the time of JobSpec(…)."""
+        settings, new = self.settings, tuple.__new__
+        pairs = zip(payloads, keys, strict=True)
+        return EqualJobs([new(JobSpec, (*settings, payload, key)) for payload, key in pairs])
+
     @property
     def has_plain_settings(self) -> bool:
         """Whether it needs no setting that only `faultline.enqueue_jobs` takes."""
         return self[5:10] == _NO_SETTINGS
+
+
+class EqualJobs(list[JobSpec]):
+    """Jobs that are known to have equal settings, so that they need not be compared."""
 
 
 _NO_SETTINGS = (None, None, None, None, None)

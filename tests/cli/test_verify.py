@@ -69,6 +69,13 @@ DAMAGE = {
         "INSERT INTO faultline.places SELECT 'queue:default', id FROM faultline.jobs",
         "INSERT INTO faultline.places VALUES ('queue:default', 'ffffffff-ffff-4fff-8fff-ffffffffffff')",
     ],
+    "rates_are_not_exceeded": [
+        "SELECT faultline.set_limit('queue:default', NULL, 1, 3600, 2)",
+        "INSERT INTO faultline.jobs (task, limited, state, failed_reason, claimed_at, finished_at)"
+        " SELECT 'other', true, 'failed', 'cancelled', clock_timestamp(), now() FROM generate_series(1, 4)",
+        "UPDATE faultline.jobs SET limited = true, state = 'failed', failed_reason = 'cancelled',"
+        " claimed_at = clock_timestamp(), finished_at = now() WHERE NOT limited",
+    ],
     "waiting_jobs_are_in_a_line": [
         "UPDATE faultline.jobs SET next_run_at = next_run_at + faultline.parked_for()"
     ],

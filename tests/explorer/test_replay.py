@@ -123,15 +123,20 @@ def test_the_command_shows_saves_and_replays_a_violation(context: Context, tmp_p
 def test_the_command_reports_what_was_explored_when_all_rules_hold(
     context: Context, tmp_path: Path
 ) -> None:
+    page = tmp_path / "explored.md"
     arguments = ["--program", "takeover", "--bound", "1", "--interleavings", "30", "--json"]
-    ran = CliRunner().invoke(explore_command, [*arguments, "--save-to", str(tmp_path)], obj=context)
+    arguments += ["--markdown", str(page), "--save-to", str(tmp_path / "violations")]
+    ran = CliRunner().invoke(explore_command, arguments, obj=context)
     assert ran.exit_code == 0, ran.output
     facts = json.loads(ran.stdout)
     assert facts["verdict"] == "valid"
     (program,) = facts["programs"]
     assert program["distinct"] == 30
     assert min(program["takeovers"], program["stale_rejections"], program["lock_waits"]) > 0
-    assert list(tmp_path.iterdir()) == []
+    assert list(tmp_path.iterdir()) == [page]
+    assert "**30 different interleavings of 1 program: valid.**" in page.read_text()
+    [row] = [line for line in page.read_text().splitlines() if line.startswith("| takeover |")]
+    assert f"| 30 | {program['complete_bound']} | {program['commits']} | valid |" in row
 
 
 def test_the_command_exits_with_2_when_the_needed_events_did_not_happen(context: Context) -> None:

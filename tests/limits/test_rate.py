@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from faultline.postgres.sessions import run
+from faultline.statements.invariants import INVARIANTS, Finding, check
 from tests.protocol import steps
 from tests.protocol.steps import Connection, rows, value
 from tests.waiting import wait_until
 
-from .steps import claim_all, enqueue, parked, repair, set_limit, waiting
+from .steps import claim_all, enqueue, limit_customers, parked, repair, set_limit, waiting
 
 
 def started_at(conn: Connection) -> list[datetime]:
@@ -23,6 +25,11 @@ def set_rate(conn: Connection, jobs: int, seconds: float, burst: int = 1, **opti
     given = dict(rate_jobs=jobs, rate_seconds=seconds, burst=burst, **options)
     running = given.pop("max_running", None)
     set_limit(conn, "task:charge", running, **given)
+
+
+def exceeded(conn: Connection) -> list[Finding]:
+    [rates] = [each for each in INVARIANTS if each.name == "rates_are_not_exceeded"]
+    return run(conn, check(rates))
 
 
 def let_pass(conn: Connection, seconds: float) -> None:
@@ -70,6 +77,32 @@ def test_in_no_window_start_more_jobs_than_the_bucket_allows(conn: Connection) -
         for last in range(first, jobs):
             window = (moments[last] - moments[first]).total_seconds()
             assert last - first + 1 <= burst + window * rate + 1e-6
+    assert exceeded(conn) == []
+
+
+def test_verify_finds_more_starts_than_a_rate_allows(conn: Connection) -> None:
+    """The control: the limit is not asked, because it is set when the jobs have started."""
+    set_rate(conn, 1000, 1, burst=100)
+    enqueue(conn, [{}] * 8)
+    assert len(claim_all(conn)) == 8
+    assert exceeded(conn) == []
+    conn.execute("UPDATE faultline.limits SET rate_jobs = 1, rate_seconds = 3600, burst = 5")
+    [finding] = exceeded(conn)  # eight are three more than the burst, of which one is allowed
+    assert finding.evidence.startswith("task:charge: 2 too many up to ")
+
+
+def test_verify_judges_each_key_of_a_rate_apart(conn: Connection) -> None:
+    limit_customers(conn, 100)
+    rate = "UPDATE faultline.limits SET rate_jobs = 1, rate_seconds = 3600, burst = 2"
+    enqueue(conn, [{"customer": number % 3} for number in range(9)])
+    assert len(claim_all(conn)) == 9
+    conn.execute(rate)
+    assert exceeded(conn) == []
+    enqueue(conn, [{"customer": 1}] * 2)
+    conn.execute("UPDATE faultline.limits SET rate_jobs = NULL, rate_seconds = NULL, burst = NULL")
+    assert len(claim_all(conn)) == 2
+    conn.execute(rate)
+    assert {finding.evidence.split(":")[1] for finding in exceeded(conn)} == {"customer=1"}
 
 
 def test_jobs_that_wait_for_a_rate_start_by_priority_and_time(conn: Connection) -> None:

@@ -85,6 +85,8 @@ DECLARE
     lane_priorities integer[];
     limited_queues  text[];
     limited_tasks   text[];
+    moment          timestamptz;
+    may_resume      boolean;
     reduced         text;
     is_last         boolean := false;
 BEGIN
@@ -94,8 +96,11 @@ BEGIN
             HINT = 'batch_size is 1 to 10000, queues is a list, and max_bytes is more than 0.';
     END IF;
     LOCK TABLE faultline.limits IN ROW SHARE MODE; -- change_limit (limits.sql) and this claim wait for each other
-    SELECT f.queues, f.tasks INTO limited_queues, limited_tasks FROM faultline.limited_names() AS f;
-    IF FOUND THEN
+    moment := clock_timestamp();
+    SELECT f.queues, f.tasks, EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.resume_at <= moment)
+        OR EXISTS (SELECT FROM faultline.limit_states AS s WHERE s.is_awaited AND s.next_start_at <= moment)
+    INTO limited_queues, limited_tasks, may_resume FROM faultline.limited_names() AS f;
+    IF may_resume THEN -- without a limit it is null
         PERFORM faultline.resume_waiting();
     END IF;
     SELECT l.lane_queues, l.lane_priorities INTO lane_queues, lane_priorities FROM faultline.all_lanes(queues) AS l

@@ -180,6 +180,42 @@ INVARIANTS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "rates_are_not_exceeded",
+        "no rate has been exceeded in any period since it was changed",
+        # Of each key, n - rate * t of start n at time t rises by the burst at most, over any period. One job
+        # and a second of the rate more are allowed, because a clock may be corrected. A limit that several
+        # tasks share is left out: it may have applied to one of them later than to the others.
+        """
+        SELECT DISTINCT ON (f.limit_key) f.id, f.limit_key || ': ' || ceil(f.excess)
+            || ' too many up to ' || date_trunc('second', f.claimed_at)
+        FROM (
+            SELECT r.id, r.limit_key, r.claimed_at, r.level + 1 - r.burst - (1 + r.rate) - min(r.level) OVER (
+                PARTITION BY r.limit_key ORDER BY r.claimed_at, r.id ROWS UNBOUNDED PRECEDING) AS excess
+            FROM (
+                SELECT j.id, j.claimed_at, a.limit_key, a.burst, a.rate, row_number() OVER (
+                    PARTITION BY a.limit_key ORDER BY j.claimed_at, j.id)
+                    - a.rate * extract(epoch FROM j.claimed_at)::float8 AS level
+                FROM faultline.jobs AS j CROSS JOIN LATERAL (
+                    SELECT l.name::text AS limit_key, l.burst, l.rate_jobs / l.rate_seconds AS rate,
+                        l.changed_at
+                    FROM faultline.limits AS l
+                    WHERE l.rate_jobs IS NOT NULL AND l.name IN ('queue:' || j.queue, 'task:' || j.task)
+                    UNION ALL
+                    SELECT l.name || '=' || coalesce(j.payload ->> b.argument, b.fallback), l.burst,
+                        l.rate_jobs / l.rate_seconds, l.changed_at
+                    FROM faultline.limit_arguments AS b
+                    JOIN faultline.limits AS l ON l.name = b.limit_name AND l.rate_jobs IS NOT NULL
+                    WHERE b.task = j.task AND coalesce(j.payload ->> b.argument, b.fallback) IS NOT NULL
+                      AND NOT EXISTS (SELECT FROM faultline.limit_arguments AS o
+                          WHERE o.limit_name = b.limit_name AND o.task <> b.task)
+                      AND NOT EXISTS (SELECT FROM faultline.attempts_log AS e
+                          WHERE e.job_id = j.id AND e.outcome = 'edited')
+                ) AS a
+                WHERE j.limited AND j.state <> 'queued' AND j.claimed_at > a.changed_at) AS r) AS f
+        WHERE f.excess > 0 ORDER BY f.limit_key, f.excess DESC
+        """,
+    ),
+    Invariant(
         "waiting_jobs_are_in_a_line",
         "every job that claims pass over waits for a limit",
         """

@@ -10,7 +10,7 @@ from uuid import UUID
 
 import orjson
 
-from faultline.model import Claim, CommitOutcome, Enqueued, JobSpec, JobState, Renewal
+from faultline.model import Claim, CommitOutcome, Enqueued, EqualJobs, JobSpec, JobState, Renewal
 from faultline.payload import encode_payload
 from faultline.statements.statement import Row, Statement, no_result
 
@@ -147,8 +147,9 @@ def enqueue_specs(
 ) -> Statement[list[Enqueued]]:
     """Jobs with equal settings go through `enqueue_many`, which is faster."""
     first = jobs[0] if jobs else None
-    is_uniform = first is not None and all(job.settings == first.settings for job in jobs)
-    if first is None or not is_uniform or not first.has_plain_settings:
+    if first is None or not first.has_plain_settings:
+        return enqueue_jobs(jobs, trace_context=trace_context)
+    if type(jobs) is not EqualJobs and any(job.settings != first.settings for job in jobs):
         return enqueue_jobs(jobs, trace_context=trace_context)
     keys = [job.idempotency_key for job in jobs]
     return enqueue_many(
@@ -158,7 +159,7 @@ def enqueue_specs(
         priority=first.priority,
         max_attempts=first.max_attempts,
         run_at=first.run_at,
-        idempotency_keys=keys if any(key is not None for key in keys) else None,
+        idempotency_keys=keys if [key for key in keys if key is not None] else None,
         trace_context=trace_context,
     )
 

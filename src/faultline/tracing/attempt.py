@@ -76,6 +76,8 @@ class AttemptTrace:
         attributes = self._about("execute", "process")
         attributes["messaging.message.id"] = claim.id
         attributes["faultline.max_attempts"] = claim.max_attempts
+        if claim.scheduled_for is not None:
+            attributes["faultline.scheduled_for"] = claim.scheduled_for.isoformat()
         enqueued_in = span_context_of(claim.trace_context)
         links = [] if self._claimed_in is None else [self._claimed_in]
         continues = claim.attempt == 1 and not is_bulk(claim.trace_context)

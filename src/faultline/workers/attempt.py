@@ -102,7 +102,9 @@ class Attempt:
         self.lease = lease
         self.transactions = transactions
         self.arguments = arguments
-        self.timeout_seconds = lease.claim.override("timeout") or task.settings.timeout_seconds
+        self.timeout_seconds = task.settings.timeout_seconds
+        if lease.claim.overrides_json is not None:
+            self.timeout_seconds = lease.claim.override("timeout") or self.timeout_seconds
         self.is_abandoned = False
         self._loop = loop
         self._on_abandoned = on_abandoned

@@ -193,7 +193,7 @@ class Claiming:
         task = self._app.tasks.get(claim.task)
         lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
         own = None if task is None else task.settings.lease_seconds
-        if (override := claim.override("lease")) is not None:
+        if claim.overrides_json and (override := claim.override("lease")) is not None:
             own = max(override, self._settings.shortest_lease_seconds)
         if own is not None and own != lease.lease_seconds:
             lease.lease_seconds = own

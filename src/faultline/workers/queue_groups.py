@@ -60,8 +60,8 @@ class QueueGroups:
         self._left_out: list[QueueGroup] = []  # by the last claim
         self._short: list[QueueGroup] = []  # had fewer jobs than a claim just now asked for
 
-    def may_claim_ahead(self, queue: str) -> bool:
-        return self._group_of(queue).slots is None
+    def may_claim_ahead(self, queue: str) -> bool:  # called for each job
+        return self._own.get(queue, self._rest).slots is None
 
     def occupied(self) -> dict[str, tuple[int, int]]:
         """For each queue with slots how many are taken, and of how many. From any thread."""
@@ -90,9 +90,14 @@ class QueueGroups:
 
     def record(self, claims: Sequence[Claim]) -> bool:
         """Record the answer to the last requests; returns whether there may be more jobs."""
-        claimed: dict[QueueGroup, list[Claim]] = {group: [] for group in self._batches}
-        for claim in claims:
-            claimed[self._group_of(claim.queue)].append(claim)
+        claimed: dict[QueueGroup, Sequence[Claim]]
+        if self._own:
+            lists: dict[QueueGroup, list[Claim]] = {group: [] for group in self._batches}
+            for claim in claims:
+                lists[self._group_of(claim.queue)].append(claim)
+            claimed = {**lists}
+        else:
+            claimed = dict.fromkeys(self._batches, claims)  # of one group
         for group, of_group in claimed.items():
             group.rotations[self._is_from_start].record(of_group)
             if len(of_group) < self._batches[group]:

@@ -26,9 +26,10 @@ from faultline_drills.explorer import explore as explore_programs
 from faultline_drills.explorer.explorer import Counterexample
 from faultline_drills.explorer.interleaving import Step
 from faultline_drills.explorer.interleaving_diagram import draw_interleaving
+from faultline_drills.explorer.page import as_markdown
 from faultline_drills.explorer.programs import description_of
 from faultline_drills.explorer.replay_file import save
-from faultline_drills.provenance import provenance
+from faultline_drills.provenance import Provenance, provenance
 from faultline_drills.subjects import Subject
 
 _COUNTED = ("takeovers", "stale_rejections", "lock_waits", "commits")
@@ -74,6 +75,11 @@ _MANY = 1_000_000
     show_default=True,
     help="Folder for the replay file and diagram of a violation.",
 )
+@click.option(
+    "--markdown",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Also write what was explored to this Markdown file.",
+)
 @json_option
 @click.pass_obj
 def explore(
@@ -86,6 +92,7 @@ def explore(
     seed: int,
     subject: str,
     save_to: Path,
+    markdown: Path | None,
     as_json: bool,
 ) -> None:
     """Run real sessions in many orders and judge each one.
@@ -118,12 +125,16 @@ def explore(
             on_interleaving=show,
         )
     saved = _save(report, save_to, subject)
+    words = [f"faultline drill explore --bound {bound} --seed {seed}"]
+    words += [f"--program {name}" for name in programs]
+    words += [f"--seconds {seconds:g}"] if seconds else [f"--interleavings {limit}"]
+    words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
+    words += [f"--markdown {markdown}"] if markdown is not None else []
+    origin = provenance(" ".join(words), seed=seed, postgres=report.server_version)
+    if markdown is not None:
+        markdown.write_text(as_markdown(report, origin))
     if as_json:
-        words = [f"faultline drill explore --bound {bound} --seed {seed}"]
-        words += [f"--program {name}" for name in programs]
-        words += [f"--seconds {seconds:g}"] if seconds else [f"--interleavings {limit}"]
-        words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
-        print(json.dumps(_facts(report, saved, " ".join(words)), indent=2))
+        print(json.dumps(_facts(report, saved, origin), indent=2))
     else:
         _show(console, report, saved)
     sys.exit(exit_code(report.verdict))
@@ -253,13 +264,13 @@ def show_steps(console: Console, steps: Sequence[Step]) -> None:
     console.print(table)
 
 
-def _facts(report: ExploreReport, saved: Path | None, command: str) -> dict[str, Any]:
+def _facts(report: ExploreReport, saved: Path | None, origin: Provenance) -> dict[str, Any]:
     found = report.counterexample
     return {
         "verdict": report.verdict.value,
         "missing": report.missing,
         "seed": report.seed,
-        "provenance": provenance(command, seed=report.seed, postgres=report.server_version).facts(),
+        "provenance": origin.facts(),
         "interleavings": report.interleavings,
         "programs": [
             {
