@@ -28,6 +28,7 @@ from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.idleness import Idleness
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.listener import Listener
 from faultline_drills.cluster import multi_host_url
@@ -287,6 +288,10 @@ class _CountingHeartbeat(Heartbeat):
         self._called.set()
 
 
+async def _announce_nothing(statement: Statement[Any]) -> None:
+    raise AssertionError(f"a listener alone announces nothing: {statement}")
+
+
 def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
     freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +303,12 @@ def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
         return ReconnectingSession(both, purpose=purpose, answer_seconds=2.0, **options)
 
     listener = Listener(
-        make_session, "default".__eq__, "me", wakeup=Wakeup(), heartbeat=_CountingHeartbeat(calls)
+        make_session,
+        "default".__eq__,
+        "me",
+        wakeup=Wakeup(),
+        heartbeat=_CountingHeartbeat(calls),
+        idleness=Idleness("me", _announce_nothing),
     )
 
     def is_called() -> bool:

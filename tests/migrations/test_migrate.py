@@ -39,7 +39,7 @@ MIGRATORS = """
     SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
     AND application_name = 'faultline migrate' AND (NOT %s OR wait_event_type = 'Lock')
 """
-A_FUNCTION = "SELECT pg_get_functiondef('faultline.wake(text)'::regprocedure)"
+A_FUNCTION = "SELECT pg_get_functiondef('faultline.broadcast(text)'::regprocedure)"
 
 
 def session(url: str) -> Conn:

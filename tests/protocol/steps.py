@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -287,3 +288,9 @@ def all_at_once(connections: Sequence[Connection], call: Callable[[Connection], 
 
     with ThreadPoolExecutor(len(connections)) as threads:
         return list(threads.map(run, connections))
+
+
+def channel_of(worker: str) -> str:
+    """The channel on which this worker is told of due jobs."""
+    digest = hashlib.md5(worker.encode(), usedforsecurity=False).hexdigest()
+    return f"faultline_{digest}"

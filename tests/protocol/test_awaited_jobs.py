@@ -14,6 +14,7 @@ from .steps import (
     Connection,
     Lease,
     cancel,
+    channel_of,
     claim,
     claim_new,
     commit,
@@ -199,7 +200,8 @@ def test_marking_a_due_job_notifies_its_workers_which_may_have_skipped_it(
 ) -> None:
     job_id, _ = enqueue(conn, queue="mail")
     later, _ = enqueue(conn, queue="later", run_at="2999-01-01")
-    payloads = listen(conn, "faultline")
+    conn.execute("SELECT faultline.announce_idle('w', '{mail,later}')")
+    payloads = listen(conn, channel_of("w"))
     await_jobs(conn, job_id, later)
     assert payloads == ["mail"]
     await_jobs(conn, job_id, later)

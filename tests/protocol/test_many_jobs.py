@@ -23,6 +23,7 @@ from .steps import (
     Connection,
     all_at_once,
     cancel,
+    channel_of,
     claim,
     claim_batch,
     claim_new,
@@ -117,11 +118,15 @@ def test_retried_jobs_continue_from_their_token_with_all_attempts(conn: Connecti
         commit(conn, lease)
 
 
-def test_retried_jobs_wake_each_of_their_queues_once(conn: Connection, connect: Connect) -> None:
+def test_retried_jobs_wake_a_worker_of_each_of_their_queues(
+    conn: Connection, connect: Connect
+) -> None:
     ids = [enqueue(conn, queue=queue)[0] for queue in ("one", "one", "two")]
     act(conn, "cancel_many", *ids)
     listener = connect()
-    listener.execute("LISTEN faultline")
+    for queue in ("one", "two"):
+        listener.execute(f'LISTEN "{channel_of(queue)}"')
+        listener.execute("SELECT faultline.announce_idle(%s, %s)", [queue, [queue]])
     act(conn, "retry_many", *ids)
     told = [notice.payload for notice in listener.notifies(timeout=10, stop_after=2)]
     assert sorted(told) == ["one", "two"]

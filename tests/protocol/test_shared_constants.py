@@ -328,7 +328,7 @@ def test_sessions_that_hold_a_worker_lock_have_the_same_network_timeout() -> Non
 
 
 def test_notifications_use_the_same_channel() -> None:
-    assert f"pg_notify('{protocol.CHANNEL}', queue)" in body("wake")
+    assert f"pg_notify('{protocol.CHANNEL}', payload)" in body("broadcast")
 
 
 def test_the_actor_of_retention_is_the_same() -> None:
@@ -344,7 +344,8 @@ def test_the_triggers_that_are_checked_are_those_that_refuse_a_stale_write(
         "SELECT c.relname, t.tgname FROM pg_trigger AS t JOIN pg_class AS c ON c.oid = t.tgrelid"
         " WHERE c.relnamespace = 'faultline'::regnamespace AND NOT t.tgisinternal"
         " AND c.relname NOT IN ('audit_log', 'schedule_firings')"
-        " AND t.tgname NOT IN ('bound_result', 'notify_waiters', 'free_places')",
+        " AND t.tgname NOT IN ('bound_result', 'notify_waiters', 'free_places',"
+        " 'wake_at_commit')",
     )
     assert set(TRIGGERS) == set(there)
     (fence,) = [each for each in INVARIANTS if each.name == "the_fence_is_up"]

@@ -112,6 +112,7 @@ def functions_sql() -> str:
         "handler_transactions.sql",
         "intervals.sql",
         "epoch.sql",
+        "notifications.sql",
         "workers.sql",
         "recovery.sql",
         "results.sql",

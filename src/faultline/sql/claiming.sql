@@ -174,7 +174,7 @@ BEGIN
                 next_run_at = clock_timestamp() + faultline.checked_delay(retry_in) * (1 + random() / 10)
             FROM own AS o WHERE j.id = o.id
             RETURNING j.id),
-        woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT o.queue FROM own AS o) AS q)
+        woken AS (SELECT faultline.wake(o.queue, count(*)) FROM own AS o GROUP BY o.queue)
         SELECT m.id FROM moved AS m, (SELECT count(*) FROM woken) AS all_woken;
 END $$;
 

@@ -38,7 +38,7 @@ BEGIN
             SELECT * FROM faultline.enqueued_under_keys(ids, array_fill(task, ARRAY[cardinality(ids)]), payloads, idempotency_keys);
     END IF;
     IF coalesce(run_at <= clock_timestamp(), true) THEN
-        PERFORM faultline.wake(enqueue_many.queue);
+        PERFORM faultline.wake(enqueue_many.queue, cardinality(payloads));
     END IF;
 END $$;
 
@@ -145,9 +145,10 @@ BEGIN
     ELSE
         RETURN QUERY SELECT * FROM faultline.enqueued_under_keys(ids, tasks, payloads, keys);
     END IF;
-    PERFORM faultline.wake(q.queue)
-    FROM (SELECT DISTINCT coalesce(g.job ->> 'queue', 'default') AS queue FROM jsonb_array_elements(jobs) AS g (job)
-          WHERE coalesce((g.job ->> 'run_at')::timestamptz <= moment, coalesce((g.job ->> 'delay')::double precision, 0) = 0)) AS q;
+    PERFORM faultline.wake(q.queue, q.due)
+    FROM (SELECT coalesce(g.job ->> 'queue', 'default') AS queue, count(*) AS due FROM jsonb_array_elements(jobs) AS g (job)
+          WHERE coalesce((g.job ->> 'run_at')::timestamptz <= moment, coalesce((g.job ->> 'delay')::double precision, 0) = 0)
+          GROUP BY 1) AS q;
 END $$;
 
 CREATE OR REPLACE FUNCTION faultline.enqueue(

@@ -29,7 +29,7 @@ GRANT EXECUTE ON FUNCTION faultline.epoch_status()
 
 GRANT SELECT ON faultline.jobs, faultline.ledger, faultline.rejections, faultline.attempts_log, faultline.workers,
     faultline.paused_queues, faultline.deferred_jobs, faultline.job_progress, faultline.unique_jobs, faultline.unique_keys,
-    faultline.audit_log, faultline.schedules, faultline.schedule_firings
+    faultline.audit_log, faultline.schedules, faultline.schedule_firings, faultline.idle_workers
     TO faultline_inspector, faultline_operator;
 
 -- `faultline why` and the dashboard show which limits jobs wait for. A limit key has the value of an argument, so workers
@@ -118,6 +118,10 @@ GRANT EXECUTE ON FUNCTION
     faultline.report_blocked(text, interval, uuid, text, text),
     faultline.drain_worker(text),
     faultline.deregister_worker(text),
+    faultline.channel_of(text),
+    faultline.listen_as(text),
+    faultline.announce_idle(text, text[]),
+    faultline.withdraw_idle(text, text[]),
     faultline.vanished_workers(),
     faultline.bury_workers(text[]),
     faultline.declare_limits(jsonb, jsonb),

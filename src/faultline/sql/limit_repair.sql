@@ -101,7 +101,7 @@ BEGIN
             WHERE j.id = ANY (lost) AND j.state = 'queued' AND j.limited AND j.next_run_at > faultline.parked_after()
               AND NOT EXISTS (SELECT FROM faultline.waiting_jobs AS w WHERE w.job_id = j.id)
             RETURNING j.queue),
-        woken AS (SELECT faultline.wake('@0 ' || q.queue) FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q)
+        woken AS (SELECT faultline.broadcast('@0 ' || q.queue) FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q)
         SELECT count(*) INTO rows FROM moved, (SELECT count(*) FROM woken) AS all_woken;
     END IF;
 END $$;

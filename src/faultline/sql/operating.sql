@@ -254,7 +254,7 @@ BEGIN
                               attempts = 0, crashes = 0, next_run_at = clock_timestamp(), expires_at = NULL
     WHERE id = ANY (done);
     PERFORM set_config('faultline.verb', '', true);
-    PERFORM faultline.wake(q.queue) FROM (SELECT DISTINCT j.queue FROM faultline.jobs AS j WHERE j.id = ANY (done)) AS q;
+    PERFORM faultline.wake(j.queue, count(*)) FROM faultline.jobs AS j WHERE j.id = ANY (done) GROUP BY j.queue;
     PERFORM faultline.audit_many('retry', wanted, outcomes);
 END $$;
 
@@ -317,7 +317,7 @@ BEGIN
         RETURN false;
     END IF;
     PERFORM faultline.write_audit('resume', 'queue ' || resume_queue.queue, 'done');
-    PERFORM faultline.wake(resume_queue.queue);
+    PERFORM faultline.broadcast(resume_queue.queue);
     RETURN true;
 END $$;
 

@@ -274,7 +274,7 @@ BEGIN
       AND l.rate_jobs IS NOT NULL -- if its places are full, the jobs wait for the end of one
       AND (l.max_running IS NULL OR l.max_running > (SELECT count(*) FROM faultline.places AS p WHERE p.limit_key = s.limit_key));
     IF cardinality(full_keys) < (SELECT count(DISTINCT w) FROM unnest(waits_for) AS w) THEN
-        PERFORM faultline.wake('@0.1 ' || q.queue)
+        PERFORM faultline.broadcast('@0.1 ' || q.queue)
         FROM (SELECT DISTINCT j.queue FROM faultline.jobs AS j WHERE j.id = ANY (job_ids)) AS q;
     END IF;
 END $$;
@@ -284,7 +284,7 @@ END $$;
 CREATE OR REPLACE FUNCTION faultline.wake_later(keys text[], moment timestamptz) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 BEGIN
-    PERFORM faultline.wake(format('@%s %s', ceil(extract(epoch FROM greatest(s.next_start_at, moment) - moment) * 1000) / 1000,
+    PERFORM faultline.broadcast(format('@%s %s', ceil(extract(epoch FROM greatest(s.next_start_at, moment) - moment) * 1000) / 1000,
                                   w.queue))
     FROM faultline.limit_states AS s
     JOIN faultline.limits AS l ON l.name = split_part(s.limit_key, '=', 1)
@@ -374,7 +374,7 @@ BEGIN
         UPDATE faultline.jobs AS j SET next_run_at = least(g.due_at, clock_timestamp()) FROM gone AS g
         WHERE j.id = g.job_id AND j.id = ANY (job_ids) AND faultline.is_parked(j, g.due_at)
         RETURNING j.queue)
-    SELECT count(faultline.wake('@0 ' || q.queue)) INTO woken FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q;
+    SELECT count(faultline.broadcast('@0 ' || q.queue)) INTO woken FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q;
 END $$;
 
 -- Before a claim looks for jobs: makes those due again whose rate allows a start by now, and those that waited for another claim's

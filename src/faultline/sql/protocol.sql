@@ -24,7 +24,8 @@
 -- on the tables: they call these functions, which run as their owner. Used in many places:
 --   faultline.verb   a setting that names the operation in progress: 'commit', 'retry' or 'retention'. The guards refuse an
 --                    UPDATE that ends or restarts a job, unless the function for it has set faultline.verb before.
---   wake(queue)      sends a NOTIFY so that idle workers claim at once. If it is lost, they claim at their next poll (workers.sql).
+--   wake(queue)      notifies an idle worker, which claims at once. If it is lost, workers claim at their next poll
+--                    (notifications.sql).
 -- enqueue.sql has enqueue, which inserts the row; operating.sql has cancel and retry, which follow the same rules.
 
 -- ── The fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -154,7 +155,7 @@ BEGIN
         IF reduced IS NOT NULL THEN
             PERFORM faultline.settle_starts();
             EXIT WHEN wanted = 0 OR (reduced = 'bytes' AND claimed > 0);
-            PERFORM faultline.wake('@0 ' || q.name) FROM unnest(queues) AS q (name) WHERE look = 10 LIMIT 10; -- there is more
+            PERFORM faultline.broadcast('@0 ' || q.name) FROM unnest(queues) AS q (name) WHERE look = 10 LIMIT 10; -- there is more
             CONTINUE WHEN reduced <> 'none';
         END IF;
         EXIT WHEN wanted = 0 OR is_last;
@@ -504,7 +505,7 @@ BEGIN
                 lease_owner = NULL, lease_expires_at = NULL
             FROM held AS h WHERE j.id = h.id
             RETURNING j.id, j.state),
-        woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT h.queue FROM held AS h) AS q)
+        woken AS (SELECT faultline.wake(h.queue, count(*)) FROM held AS h GROUP BY h.queue)
         SELECT h.id, h.fencing_token, h.lease_owner, h.attempts, m.state, h.cause
         FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
 END $$;

@@ -163,7 +163,7 @@ BEGIN
         WHERE j.id = ANY (ARRAY(SELECT q.id FROM faultline.jobs AS q WHERE q.id = ANY (stranded) ORDER BY q.id FOR UPDATE SKIP LOCKED))
           AND j.state = 'queued' AND j.next_run_at > moment
         RETURNING j.queue),
-    woken AS (SELECT faultline.wake(q.queue) FROM (SELECT DISTINCT m.queue FROM moved AS m) AS q)
+    woken AS (SELECT faultline.wake(m.queue, count(*)) FROM moved AS m GROUP BY m.queue)
     SELECT count(*) INTO jobs FROM moved, (SELECT count(*) FROM woken) AS all_woken;
     RETURN NEXT;
 END $$;

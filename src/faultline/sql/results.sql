@@ -20,8 +20,8 @@ BEGIN
         UPDATE faultline.jobs AS j SET awaited = true WHERE j.id = ANY (ARRAY(SELECT f.id FROM free AS f))
         RETURNING j.queue, j.state, j.next_run_at),
     woken AS (
-        SELECT faultline.wake(q.queue)
-        FROM (SELECT DISTINCT m.queue FROM marked AS m WHERE m.state = 'queued' AND m.next_run_at <= clock_timestamp()) AS q)
+        SELECT faultline.wake(m.queue, count(*)) FROM marked AS m
+        WHERE m.state = 'queued' AND m.next_run_at <= clock_timestamp() GROUP BY m.queue)
     SELECT count(*) INTO queues FROM woken;
 END $$;
 
@@ -43,7 +43,7 @@ BEGIN
 END $$;
 
 -- Notifies waiters of the end of a job, whichever function ends it: commit, fail, cancel, reconcile, sift. A job that is retried
--- later starts without the mark. As in wake (workers.sql), it can be switched off, and is skipped while the server's queue of
+-- later starts without the mark. As in wake (notifications.sql), it can be switched off, and is skipped while the server's queue of
 -- notifications is half full. PREPARE TRANSACTION is refused after a notification: SET LOCAL faultline.notify = 'off' before.
 CREATE OR REPLACE FUNCTION faultline.notify_waiters() RETURNS trigger
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$

@@ -103,7 +103,7 @@ BEGIN
     SELECT schedule.name, given.planned_at, enqueue_firings.outcome, given.job_id
     FROM unnest(times, found) AS given (planned_at, job_id);
     IF cardinality(times) > 0 THEN
-        PERFORM faultline.wake(schedule.queue);
+        PERFORM faultline.wake(schedule.queue, cardinality(times));
     END IF;
     RETURN found;
 END $$;

@@ -310,6 +310,23 @@ CREATE TABLE faultline.workers (
     CONSTRAINT worker_id_is_1_to_200_characters CHECK (length(id) BETWEEN 1 AND 200)
 );
 
+-- Workers with free slots, by queue: a job that becomes due notifies one of them, from a random `draw` on. Unlogged, because a
+-- worker announces itself again. See notifications.sql.
+CREATE UNLOGGED TABLE faultline.idle_workers (
+    worker text             NOT NULL,
+    queue  text             COLLATE "C" NOT NULL, -- '*': every queue
+    draw   double precision NOT NULL DEFAULT random(),
+    PRIMARY KEY (worker, queue),
+    CONSTRAINT idle_texts_are_within_limits CHECK (octet_length(worker) <= 800 AND octet_length(queue) <= 252)
+);
+CREATE INDEX idle_workers_draw ON faultline.idle_workers (queue, draw);
+
+-- Jobs of open transactions that will notify at COMMIT. As in open_transactions, each row is deleted at once.
+CREATE UNLOGGED TABLE faultline.pending_wakes (
+    queue text   NOT NULL,
+    jobs  bigint NOT NULL
+) WITH (vacuum_truncate = off);
+
 -- One row per epoch, the newest being the current one, with the server on which it began. See epoch.sql.
 CREATE TABLE faultline.epochs (
     epoch             bigint      PRIMARY KEY,

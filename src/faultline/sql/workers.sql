@@ -1,18 +1,5 @@
--- Workers: notifications, the registry, drain requests, and what workers report.
+-- Workers: the registry, drain requests, and what workers report.
 -- None of this protects a job. With the registry, the reconciler notices a dead worker before its leases expire.
-
--- ── Notifications ──────────────────────────────────────────────────────────────────────────────────────────────────
-
--- Notifies idle workers of a queue. Losing a notification costs one poll interval. NOTIFY takes a lock of the whole cluster at
--- COMMIT and does not work in prepared transactions, so it can be switched off: SET faultline.notify = 'off'. It is skipped
--- while the server's notification queue is half full, because a full queue would make the caller's COMMIT fail.
-CREATE OR REPLACE FUNCTION faultline.wake(queue text) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF current_setting('faultline.notify', true) IS DISTINCT FROM 'off' AND pg_notification_queue_usage() < 0.5 THEN
-        PERFORM pg_notify('faultline', queue);
-    END IF;
-END $$;
 
 -- ── The registry ───────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -65,7 +52,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION faultline.deregister_worker(worker text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    DELETE FROM faultline.workers WHERE id = worker
+    DELETE FROM faultline.idle_workers WHERE worker = deregister_worker.worker;
+    DELETE FROM faultline.workers WHERE id = deregister_worker.worker
 $$;
 
 -- Workers whose two sessions have both ended. Only those that registered since the server started: a restart ends every
@@ -90,6 +78,9 @@ BEGIN
         SELECT o.id FROM faultline.workers AS o WHERE o.id = ANY (bury_workers.workers)
           AND NOT EXISTS (SELECT FROM faultline.jobs AS j WHERE j.state = 'running' AND j.lease_owner = o.id)
         ORDER BY o.id FOR NO KEY UPDATE SKIP LOCKED));
+    DELETE FROM faultline.idle_workers AS i -- a silent worker that is alive announces itself again
+    WHERE i.worker = ANY (bury_workers.workers) OR NOT EXISTS (
+        SELECT FROM faultline.workers AS w WHERE w.id = i.worker AND w.last_heartbeat_at > clock_timestamp() - interval '1 minute');
     DELETE FROM faultline.workers AS w
     WHERE w.id = ANY (ARRAY(
         SELECT o.id FROM faultline.workers AS o
@@ -128,7 +119,7 @@ BEGIN
             UPDATE faultline.workers AS w SET drain_requested_at = coalesce(w.drain_requested_at, clock_timestamp())
             FROM chosen AS c WHERE w.id = c.id
             RETURNING w.id, w.drain_requested_at, w.lost_at IS NOT NULL AS is_lost),
-        woken AS (SELECT faultline.wake('!' || a.id) FROM asked AS a) -- no queue has such a name
+        woken AS (SELECT faultline.broadcast('!' || a.id) FROM asked AS a) -- no queue has such a name
         SELECT a.id, a.drain_requested_at, a.is_lost FROM asked AS a, (SELECT count(*) FROM woken) AS all_woken ORDER BY a.id;
     PERFORM faultline.write_audit('drain', coalesce('worker ' || array_to_string(request_drain.workers, ', '), 'all workers'),
                                   CASE WHEN FOUND THEN 'done' ELSE 'unchanged' END);
@@ -136,7 +127,8 @@ END $$;
 
 CREATE OR REPLACE FUNCTION faultline.drain_worker(worker text) RETURNS void
 LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-    UPDATE faultline.workers SET draining = true WHERE id = worker
+    DELETE FROM faultline.idle_workers WHERE worker = drain_worker.worker;
+    UPDATE faultline.workers SET draining = true WHERE id = drain_worker.worker
 $$;
 
 -- ── Reports ────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -137,6 +137,21 @@ def is_drain_requested(worker: str) -> Statement[bool]:
 def call_of(worker: str) -> str:
     """The notification that makes this worker's next heartbeat come at once."""
     return f"!{worker}"
+
+
+def announce_idle(worker: str, queues: Collection[str]) -> Statement[None]:
+    """Have jobs of these queues, and of no others, wake this worker."""
+    return Statement("SELECT faultline.announce_idle(%s, %s)", (worker, list(queues)), no_result)
+
+
+def withdraw_idle(worker: str, notified: Sequence[str] = ()) -> Statement[None]:
+    """Wake this worker no more; wake others for the notifications that it cannot follow."""
+    return Statement("SELECT faultline.withdraw_idle(%s, %s)", (worker, list(notified)), no_result)
+
+
+def listen_as(worker: str) -> Statement[None]:
+    """Listen on the channel of this worker."""
+    return Statement("SELECT faultline.listen_as(%s)", (worker,), no_result)
 
 
 class LaterLook(NamedTuple):

@@ -40,6 +40,7 @@ class Wakeup:
     def __init__(self) -> None:
         self._event = asyncio.Event()
         self.is_full_look_due = False  # jobs became due that lie before the claim cursor
+        self._notified: list[str] = []
 
     def set(self) -> None:
         self._event.set()
@@ -55,6 +56,15 @@ class Wakeup:
             self._event.set()
 
         asyncio.get_running_loop().call_later(seconds, look)
+
+    def notified(self, queue: str) -> None:
+        """A job of this queue became due, and no other worker was told."""
+        self._notified.append(queue)
+        self._event.set()
+
+    def take_notified(self) -> list[str]:
+        notified, self._notified = self._notified, []
+        return notified
 
     def clear(self) -> None:
         self._event.clear()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -25,6 +26,7 @@ from faultline.workers.background import BackgroundTasks, Wakeup
 from faultline.workers.bounded_calls import NoReply
 from faultline.workers.control_session import ControlSession
 from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.idleness import Idleness
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.queue_groups import QueueGroups
@@ -32,6 +34,8 @@ from faultline.workers.readiness import Readiness
 from faultline.workers.slots import Slots
 
 _BATCH_SIZE = 500
+# A transaction whose COMMIT began before the worker announced itself may have taken this long.
+_AFTER_ANNOUNCING_SECONDS = 0.02
 
 
 class Claiming:
@@ -51,6 +55,7 @@ class Claiming:
         background: BackgroundTasks,
         wakeup: Wakeup,
         stopping: asyncio.Event,
+        idleness: Idleness,
         make_session: Callable[..., ReconnectingSession],
     ) -> None:
         self._app = app
@@ -64,6 +69,8 @@ class Claiming:
         self._background = background
         self._wakeup = wakeup
         self._stopping = stopping
+        self._idleness = idleness
+        self._notified: list[str] = []  # queues with due jobs, until a claim has found their end
         self._takeovers = TakeoverMetrics(make_session(purpose="takeovers"), background)
         self._ahead = ClaimAhead(limit=settings.claim_ahead)
         self._cursor = ClaimCursor()
@@ -84,30 +91,62 @@ class Claiming:
             self._wakeup.clear()
             self._flush_metrics()
             self._slots.release_overdue()
-            wanted = self._wanted()
-            if wanted > 0 and self._wakeup.is_full_look_due:
-                self._wakeup.is_full_look_due = False
-                self._cursor.forget()
-            resume_after = self._cursor.resume_after(steady_now()) if wanted > 0 else None
-            requests = self._groups.requests(wanted, is_from_start=resume_after is None)
-            if requests:
-                try:
-                    leases, may_have_more = await self._claim(requests, resume_after)
-                except NoReply:
-                    return
-                except (FaultlineError, DriverError) as error:
-                    if not is_transient(error):
-                        raise
-                    await self._control.pause(error, stop=self._stopping)
+            try:
+                if await self._claim_and_announce():
                     continue
-                self._slots.add(leases)
-                if may_have_more:
-                    continue
-                self._flush_metrics()
-            if limit and self._slots.started >= limit and not self._slots.running:
+            except NoReply:
                 return
+            except (FaultlineError, DriverError) as error:
+                if not is_transient(error):
+                    raise
+                await self._control.pause(error, stop=self._stopping)
+                continue
+            if limit and self._slots.started >= limit and not self._slots.running:
+                break
             poll_seconds = self._settings.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spread
             await self._wakeup.wait(poll_seconds)
+        self._notified += self._wakeup.take_notified()
+        if self._notified:
+            with contextlib.suppress(NoReply, FaultlineError, DriverError):
+                await self._idleness.withdraw(self._notified)
+
+    async def _claim_and_announce(self) -> bool:
+        """Claim if there are free slots, and tell the database whether there are.
+
+        Returns whether to claim again at once.
+        """
+        self._notified += self._wakeup.take_notified()
+        wanted = self._wanted()
+        if wanted > 0 and self._wakeup.is_full_look_due:
+            self._wakeup.is_full_look_due = False
+            self._cursor.forget()
+        resume_after = self._cursor.resume_after(steady_now()) if wanted > 0 else None
+        requests = self._groups.requests(wanted, is_from_start=resume_after is None)
+        if not requests:
+            passed_on, self._notified = self._notified, []
+            await self._idleness.is_busy(passed_on, now=steady_now())
+            return False
+        leases, may_have_more = await self._claim(requests, resume_after)
+        self._slots.add(leases)
+        if may_have_more:
+            await self._idleness.is_busy((), now=steady_now())
+            return True
+        self._flush_metrics()
+        return await self._took_all(requests)
+
+    async def _took_all(self, requests: Sequence[ClaimRequest]) -> bool:
+        """The claim found fewer jobs than it asked for. Returns whether to claim again at once."""
+        notified, self._notified = self._notified, []
+        if notified:
+            asked = {queue for request in requests for queue in request.queues}
+            if left := [queue for queue in notified if queue not in asked]:
+                await self._idleness.withdraw(left)
+        if self._wanted() <= 0:
+            return False
+        if await self._idleness.is_free(self._groups.free_queues(), now=steady_now()):
+            self._wakeup.set_in(_AFTER_ANNOUNCING_SECONDS)
+            return True
+        return False
 
     def _wanted(self) -> int:
         """How many jobs to claim now, for slots that are free or soon will be."""

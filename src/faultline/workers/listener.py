@@ -11,9 +11,15 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient, r
 from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, run_async
 from faultline.statements.protocol import CHANNEL
 from faultline.statements.session_settings import Session
-from faultline.statements.workers import call_of, is_drain_requested, later_look
+from faultline.statements.workers import (
+    call_of,
+    is_drain_requested,
+    later_look,
+    listen_as,
+)
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.idleness import Idleness
 
 # How often it checks that the server is there and is the primary: a standby and a frozen server send no
 # notifications.
@@ -31,11 +37,13 @@ class Listener:
         *,
         wakeup: Wakeup,
         heartbeat: Heartbeat,
+        idleness: Idleness,
     ) -> None:
         self._session = make_session(purpose="listener", on_connect=self._listen)
         self._is_served = is_served
         self._worker_id = worker_id
         self._call = call_of(worker_id)
+        self._idleness = idleness
         self._wakeup = wakeup
         self._heartbeat = heartbeat
         self._cannot_listen = False
@@ -48,7 +56,10 @@ class Listener:
                 if self._cannot_listen:
                     break
                 async for notification in conn.notifies(timeout=_ROUND_SECONDS):
-                    if notification.payload == self._call:
+                    if notification.channel != CHANNEL:  # its own
+                        self._is_served(notification.payload)  # a new queue makes it look
+                        self._wakeup.notified(notification.payload)
+                    elif notification.payload == self._call:
                         self._heartbeat.beat_now()
                     elif (call := later_look(notification.payload)) is not None:
                         if self._is_served(call.queue):
@@ -59,6 +70,7 @@ class Listener:
                     raise DatabaseUnavailable("the server was demoted: it is a standby now")
             except (FaultlineError, DriverError) as error:
                 raise_if_cancelled(error)
+                self._idleness.listen(is_listening=False)
                 if not is_transient(error):
                     raise
                 await self._session.drop()
@@ -72,6 +84,8 @@ class Listener:
             emit(Event.DEGRADED, reason="a pooler is in between: polling instead of LISTEN")
             return
         await conn.execute(f"LISTEN {CHANNEL}")
+        await run_async(conn, listen_as(self._worker_id))
+        self._idleness.listen(is_listening=True)
         self._wakeup.set()  # jobs may have been notified before it listened
         if await run_async(conn, is_drain_requested(self._worker_id)):
             self._heartbeat.beat_now()

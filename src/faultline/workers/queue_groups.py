@@ -71,6 +71,22 @@ class QueueGroups:
             name: (taken[group], group.slots) for name, group in named if group.slots is not None
         }
 
+    def free_queues(self) -> list[str]:
+        """The queues that have a free slot, if the worker has one; '*' if it serves every queue."""
+        names = list(self._queues.names)
+        if self._is_divided:
+            taken = self._taken()
+            full = {
+                group
+                for group in [*self._own.values(), self._rest]
+                if group.free(taken[group], at_most=1) <= 0
+            }
+            names = [name for name in names if self._group_of(name) not in full]
+            is_rest_free = self._rest not in full
+        else:
+            is_rest_free = True
+        return [*names, EVERY_QUEUE] if self._queues.is_every and is_rest_free else names
+
     def requests(self, wanted: int, *, is_from_start: bool) -> list[ClaimRequest]:
         """Divide a claim of `wanted` jobs; empty if no group has a free slot.
 

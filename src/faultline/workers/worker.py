@@ -38,6 +38,7 @@ from faultline.workers.control_session import ControlSession
 from faultline.workers.execution import Execution
 from faultline.workers.handler_resources import HandlerResources
 from faultline.workers.heartbeat import Heartbeat
+from faultline.workers.idleness import Idleness
 from faultline.workers.job_lines import job_lines
 from faultline.workers.leases import HeldLeases
 from faultline.workers.listener import Listener
@@ -157,6 +158,7 @@ class Worker:
             wakeup,
             may_claim_ahead=self._groups.may_claim_ahead,
         )
+        idleness = Idleness(settings.worker_id, self._control.run)
         self._claiming = Claiming(
             app,
             settings,
@@ -169,6 +171,7 @@ class Worker:
             background=background,
             wakeup=wakeup,
             stopping=self._stopping,
+            idleness=idleness,
             make_session=make_session,
         )
         self._listener = Listener(
@@ -177,6 +180,7 @@ class Worker:
             settings.worker_id,
             wakeup=wakeup,
             heartbeat=self._heartbeat,
+            idleness=idleness,
         )
         self._services = (
             self._committer.run,
