@@ -147,7 +147,10 @@ class JobSpec(NamedTuple):
     def copies(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
     ) -> EqualJobs:
-        """Jobs with these settings. `tuple.__new__` takes a third of the time of JobSpec(…)."""
+        """Jobs with these settings.
+
+        `tuple.__new__` takes a third of the time of JobSpec(…).
+        """
         settings, new = self.settings, tuple.__new__
         pairs = zip(payloads, keys, strict=True)
         return EqualJobs([new(JobSpec, (*settings, payload, key)) for payload, key in pairs])

@@ -1,4 +1,4 @@
-"""Lines that a benchmark fills with triggers disabled are as claims would leave them."""
+"""Lines that a benchmark fills without triggers are as claims would leave them."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases
 from faultline.workers.listener import Listener
-from tests.running import Connection, EventTap, background, value
+from tests.running import Connection, EventTap, background, no_idleness, value
 from tests.waiting import wait_until
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
@@ -122,7 +122,12 @@ def test_a_listener_that_was_refused_is_back_once_it_listens(
     async def listen() -> None:
         heartbeat = Heartbeat(database_url, WorkerSettings(), HeldLeases())
         listener = Listener(
-            make_session, "default".__eq__, "me", wakeup=Wakeup(), heartbeat=heartbeat
+            make_session,
+            "default".__eq__,
+            "me",
+            wakeup=Wakeup(),
+            heartbeat=heartbeat,
+            idleness=no_idleness(),
         )
         try:
             await listener.run()

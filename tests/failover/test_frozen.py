@@ -28,14 +28,13 @@ from faultline.task import Task
 from faultline.workers import listener as listener_module
 from faultline.workers.background import Wakeup
 from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.idleness import Idleness
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.listener import Listener
 from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.protocol.steps import enqueue
-from tests.running import Connection, EventTap, background, value, working
+from tests.running import Connection, EventTap, background, no_idleness, value, working
 from tests.waiting import wait_until, yield_to_loop
 from tests.workers.test_charged_attempts import END_ONE, IS_SLEEPING
 
@@ -288,10 +287,6 @@ class _CountingHeartbeat(Heartbeat):
         self._called.set()
 
 
-async def _announce_nothing(statement: Statement[Any]) -> None:
-    raise AssertionError(f"a listener alone announces nothing: {statement}")
-
-
 def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
     freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +303,7 @@ def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
         "me",
         wakeup=Wakeup(),
         heartbeat=_CountingHeartbeat(calls),
-        idleness=Idleness("me", _announce_nothing),
+        idleness=no_idleness(),
     )
 
     def is_called() -> bool:

@@ -81,7 +81,7 @@ def test_in_no_window_start_more_jobs_than_the_bucket_allows(conn: Connection) -
 
 
 def test_verify_finds_more_starts_than_a_rate_allows(conn: Connection) -> None:
-    """The control: the limit is not asked, because it is set when the jobs have started."""
+    """The control: the limit is set when the jobs have started."""
     set_rate(conn, 1000, 1, burst=100)
     enqueue(conn, [{}] * 8)
     assert len(claim_all(conn)) == 8

@@ -33,6 +33,7 @@ OTHER_NAMES = {
         "faultline_owner",
     ),
     *("faultline_app", "faultline_database"),  # fixtures
+    *("faultline_migrate", "faultline_demo"),  # commands of Django, as faultline_worker is
     "faultline_csrf",  # a cookie
     "faultline_drills",  # a module
     # fields of log records

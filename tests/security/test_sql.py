@@ -64,7 +64,12 @@ REVIEWED = {
     ("result_waiters.py", "outcomes_of([job_id])"): "a Statement of outcomes.py",
 }
 # Dynamic SQL inside the database: identifiers by %I or quote_ident, values by %L.
-DYNAMIC_SQL = {"handler_transactions.sql": 1, "roles.sql": 4, "counts.sql": 1}
+DYNAMIC_SQL = {
+    "handler_transactions.sql": 1,
+    "roles.sql": 4,
+    "counts.sql": 1,
+    "notifications.sql": 1,
+}
 
 HOSTILE = "x'; DROP TABLE faultline.jobs; --"
 HOSTILE_FILTER = JobFilter(queue=HOSTILE, task=HOSTILE, failed_reason=HOSTILE, error=HOSTILE)

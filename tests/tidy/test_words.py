@@ -1,4 +1,4 @@
-"""The search for banned words finds them, also across a line break, and only whole words."""
+"""The search for banned words finds whole words, also across a line break."""
 
 from __future__ import annotations
 

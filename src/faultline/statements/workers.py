@@ -145,7 +145,7 @@ def announce_idle(worker: str, queues: Collection[str]) -> Statement[None]:
 
 
 def withdraw_idle(worker: str, notified: Sequence[str] = ()) -> Statement[None]:
-    """Wake this worker no more; wake others for the notifications that it cannot follow."""
+    """Wake this worker no more, and wake others for `notified` queues."""
     return Statement("SELECT faultline.withdraw_idle(%s, %s)", (worker, list(notified)), no_result)
 
 

@@ -135,7 +135,10 @@ class Claiming:
         return await self._took_all(requests)
 
     async def _took_all(self, requests: Sequence[ClaimRequest]) -> bool:
-        """The claim found fewer jobs than it asked for. Returns whether to claim again at once."""
+        """The claim found fewer jobs than it asked for.
+
+        Returns whether to claim again at once.
+        """
         notified, self._notified = self._notified, []
         if notified:
             asked = {queue for request in requests for queue in request.queues}

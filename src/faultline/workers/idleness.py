@@ -29,7 +29,10 @@ class Idleness:
         self._busy_since: float | None = None
 
     def listen(self, *, is_listening: bool) -> None:
-        """The listener has a new session, or none: the server may have lost what was announced."""
+        """The listener has a new session, or none: announce again.
+
+        The server may have lost what was announced before.
+        """
         self._is_listening = is_listening
         self._announced = frozenset()
 
@@ -53,7 +56,10 @@ class Idleness:
         return is_new
 
     async def is_busy(self, notified: Sequence[str], *, now: float) -> None:
-        """The worker claims again by itself; `notified` are queues for which it has no slot."""
+        """The worker claims again by itself.
+
+        `notified` are queues for which it has no slot.
+        """
         if self._busy_since is None:
             self._busy_since = now
         if notified or (self._announced and now - self._busy_since > _BUSY_SECONDS):

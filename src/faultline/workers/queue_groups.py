@@ -72,7 +72,7 @@ class QueueGroups:
         }
 
     def free_queues(self) -> list[str]:
-        """The queues that have a free slot, if the worker has one; '*' if it serves every queue."""
+        """The queues that have a free slot, and '*' if the worker serves every queue."""
         names = list(self._queues.names)
         if self._is_divided:
             taken = self._taken()

@@ -153,7 +153,8 @@ class JobList(ChangeList):
             ids = [] if by_key is None else [by_key.id]
         else:
             ids = [job_id]
-        return app.execute(job_pages.page(job_filter(**wanted, ids=ids), limit=1))
+        statement = job_pages.page(job_filter(**wanted, ids=ids), limit=1)
+        return app.execute(statement)
 
 
 def _as_id(text: str) -> UUID | None:
