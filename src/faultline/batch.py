@@ -15,7 +15,7 @@ from faultline.postgres.driver import IsolationLevel
 from faultline.postgres.sessions import AsyncPool, Pool
 from faultline.retry_control import Snooze
 from faultline.user_block import UserBlock
-from faultline.user_connections import AnyConnection, AsyncpgPool
+from faultline.user_connections import AnyConnection, AsyncpgPool, DjangoDatabase
 
 A = TypeVar("A")
 C = TypeVar("C", bound=AnyConnection)
@@ -138,6 +138,15 @@ class Batch(Generic[A]):
         raises StaleLease, commits nothing, and the handler runs again without that job.
         """
         return self._block(conn, completes=True, isolation=isolation)
+
+    def atomic(self, using: str | None = None) -> UserBlock[DjangoDatabase]:
+        """Django's `transaction.atomic()` for what completes the jobs of this batch.
+
+        Use it with `with`, as `job.atomic()`. `using` is an alias of DATABASES.
+        """
+        from faultline.adapters.django.connection import connection_of_attempt
+
+        return UserBlock(self, self._transactions, connection_of_attempt(using), completes=True)
 
     @overload
     def fenced(self) -> FencedBlock: ...

@@ -16,7 +16,7 @@ from faultline.workers.leases import Lease
 class BatchAttempt(Attempt):
     """Ends when any of its leases is lost. In events the first job stands for all."""
 
-    __slots__ = ("_leases", "batch", "batch_transactions")
+    __slots__ = ("_leases", "batch", "batch_transactions", "reported")
 
     def __init__(
         self,
@@ -39,6 +39,7 @@ class BatchAttempt(Attempt):
         )
         self.batch = batch
         self.batch_transactions = transactions
+        self.reported: set[str] = set()  # ids of jobs whose progress the handler has reported
         self._leases = tuple(leases)
         self.timeout_seconds = _shortest_timeout(leases, task.settings.timeout_seconds)
 

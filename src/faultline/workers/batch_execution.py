@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from functools import partial
 from typing import Any, NamedTuple, cast
 
@@ -14,9 +16,11 @@ from faultline.batch_task import BatchTask
 from faultline.batch_transactions import BatchTransactions
 from faultline.errors import InvalidInput, UnknownTask
 from faultline.events import Event, log
+from faultline.logs import set_current_job
 from faultline.metrics import meter
 from faultline.model import Claim, CommitPhase
 from faultline.postgres.errors import is_serialization_conflict
+from faultline.sentry import sentry
 from faultline.steady import steady_now
 from faultline.workers.attempt import AbortCause, Aborted, Attempt, Ending, Raised
 from faultline.workers.background import BackgroundTasks
@@ -27,6 +31,7 @@ from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.progress_reports import ProgressReports
 from faultline.workers.server_failure import ServerFailure
+from faultline.workers.traces import begin_trace
 
 _CONFLICT_TRIES = 5
 # A batch that runs for this long is shown as such on its jobs, until they report progress themselves.
@@ -68,6 +73,7 @@ class BatchExecution:
         """Run a batch from beginning to end. No error of a job makes this raise."""
         try:
             held = [lease for lease in leases if self._begin(lease)]
+            await self._trace(held)
             if held and self._stopping.is_set():  # the worker was stopped before the handler began
                 for lease in held:
                     await self._outcomes.release(lease)
@@ -86,12 +92,19 @@ class BatchExecution:
         elif lease.is_lost:  # lost while it waited for a slot
             self._outcomes.finish(lease, exit_reason="stale")
         else:
-            if lease.trace is not None:
-                lease.trace.begin()
             if self._outcomes.job_lines is not None:
                 lease.began_at = steady_now()
             return True
         return False
+
+    async def _trace(self, leases: Sequence[Lease]) -> None:
+        traces = []
+        for lease in leases:
+            if lease.trace is not None:
+                await begin_trace(self._outcomes, lease, lease.trace)
+                traces.append(lease.trace)
+        if traces:
+            traces[0].share_batch(traces[1:])
 
     async def _members(self, leases: Sequence[Lease]) -> list[Member]:
         """The jobs with their arguments; those whose payload does not fit fail alone."""
@@ -122,9 +135,8 @@ class BatchExecution:
             _SHOWN_AFTER_SECONDS, self._show, attempt, len(held)
         )
         try:
-            began = time.monotonic()
-            ending = await self._run_handler(attempt)
-            meter.current.executed(attempt.claim.queue, time.monotonic() - began)
+            with self._current(attempt, len(held)):
+                ending = await self._run_handler(attempt)
             if attempt.is_abandoned:
                 return []
             again = await self._batch_outcomes.write(attempt, ending)
@@ -133,11 +145,26 @@ class BatchExecution:
             self._attempts.discard(attempt)
         return [member for member in held if member.lease in again]
 
+    @contextlib.contextmanager
+    def _current(self, attempt: BatchAttempt, jobs: int) -> Iterator[None]:
+        """Around the handler: what its log lines and its errors in Sentry belong to."""
+        set_current_job(attempt.batch)  # in the context of this task, which runs no other attempt
+        began = time.monotonic()
+        with sentry.scope_of_batch(attempt.claim, jobs) if sentry.is_on else nullcontext():
+            yield
+        meter.current.executed(attempt.claim.queue, time.monotonic() - began)
+        meter.current.batch(attempt.claim.queue, jobs)
+
     def _prepare(self, members: Sequence[Member]) -> BatchAttempt:
         leases = [member.lease for member in members]
         claims = [lease.claim for lease in leases]
         task = self._task(claims[0].task)
         jobs: dict[str, BatchJob[Any]] = {}
+        reported: set[str] = set()
+
+        def report(claim: Claim, fraction: float, message: str | None) -> None:
+            reported.add(claim.id)
+            self._progress.report(claim, fraction, message)
 
         def results(of: Sequence[Claim]) -> list[Any]:
             return [jobs[claim.id].result for claim in of]
@@ -152,7 +179,7 @@ class BatchExecution:
                 pool=self._resources.pool,
                 async_pool=async_pool,
                 transactions=transactions,
-                report=self._progress.report,
+                report=report,
             )
         batch = Batch(
             list(jobs.values()),
@@ -169,6 +196,7 @@ class BatchExecution:
             loop=asyncio.get_running_loop(),
             on_abandoned=self._abandon,
         )
+        attempt.reported = reported
         for lease in leases:
             lease.on_lost = partial(self._lost, attempt, lease)
         return attempt
@@ -202,7 +230,8 @@ class BatchExecution:
     def _show(self, attempt: BatchAttempt, jobs: int) -> None:
         """Say on the running jobs that they are done together."""
         for lease in attempt.leases:
-            self._progress.report_unless_reported(lease.claim, f"in a batch of {jobs}")
+            if lease.claim.id not in attempt.reported:
+                self._progress.report(lease.claim, 0.0, f"in a batch of {jobs}")
 
     def _abandon(self, abandoned: Attempt, cause: AbortCause) -> None:
         """End the jobs of a handler that cannot be ended. The handler keeps its slot."""

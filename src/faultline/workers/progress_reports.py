@@ -47,11 +47,6 @@ class ProgressReports:
             with contextlib.suppress(RuntimeError):  # the loop was closed meanwhile
                 self._loop.call_soon_threadsafe(self._has_reports.set)
 
-    def report_unless_reported(self, claim: Claim, message: str) -> None:
-        """Report that a job has begun, unless its handler has reported more."""
-        if claim.lease not in self._newest:
-            self.report(claim, 0.0, message)
-
     async def run(self) -> None:
         self._loop = asyncio.get_running_loop()
         if self._newest:  # reported before there was a loop to wake
