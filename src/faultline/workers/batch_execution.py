@@ -44,7 +44,10 @@ class Member(NamedTuple):
 
 
 class BatchExecution:
-    """Runs batches of one worker. Each run has at least one job less than the last."""
+    """Runs batches of one worker. Each run has at least one job less than the last.
+
+    `outcomes` writes the outcomes of the jobs after a run.
+    """
 
     def __init__(
         self,
@@ -67,7 +70,7 @@ class BatchExecution:
         self._stopping = stopping
         self._self_fencing = self_fencing
         self._progress = progress
-        self._batch_outcomes = BatchOutcomes(app, outcomes, server_failure, progress)
+        self.outcomes = BatchOutcomes(app, outcomes, server_failure, progress)
 
     async def run(self, leases: Sequence[Lease]) -> None:
         """Run a batch from beginning to end. No error of a job makes this raise."""
@@ -139,7 +142,7 @@ class BatchExecution:
                 ending = await self._run_handler(attempt)
             if attempt.is_abandoned:
                 return []
-            again = await self._batch_outcomes.write(attempt, ending)
+            again = await self.outcomes.write(attempt, ending)
         finally:
             shown.cancel()
             self._attempts.discard(attempt)
@@ -248,7 +251,7 @@ class BatchExecution:
 
     async def _write_abandoned(self, attempt: BatchAttempt, cause: AbortCause) -> None:
         try:
-            again = await self._batch_outcomes.write(attempt, Aborted(cause))
+            again = await self.outcomes.write(attempt, Aborted(cause))
             for lease in again:
                 await self._outcomes.release(lease)
         except BaseException:
