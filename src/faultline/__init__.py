@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from faultline.app import Faultline
+    from faultline.batch import Batch, BatchJob
+    from faultline.batch_task import BatchTask
     from faultline.config import Retention, WorkerSettings
     from faultline.enqueueable import ConfiguredTask
     from faultline.errors import (
@@ -62,6 +64,9 @@ __version__ = "0.1.0"
 _HOMES = {
     "ActionReport": "faultline.statements.many_jobs",
     "AttemptTimeout": "faultline.errors",
+    "Batch": "faultline.batch",
+    "BatchJob": "faultline.batch",
+    "BatchTask": "faultline.batch_task",
     "ConfiguredTask": "faultline.enqueueable",
     "DatabaseUnavailable": "faultline.errors",
     "EnqueueOutcome": "faultline.model",
@@ -115,6 +120,9 @@ _HOMES = {
 __all__ = [
     "ActionReport",
     "AttemptTimeout",
+    "Batch",
+    "BatchJob",
+    "BatchTask",
     "ConfiguredTask",
     "CountedState",
     "DatabaseUnavailable",

@@ -9,6 +9,8 @@ from types import MappingProxyType
 from typing import Any, ParamSpec, TypeVar, Unpack, overload
 from uuid import UUID
 
+from faultline.batch_methods import BatchMethods
+from faultline.batch_task import BatchTask
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.embedded import ensure_running
 from faultline.enqueue_methods import EnqueueMethods
@@ -68,7 +70,7 @@ ENQUEUE_TIMEOUT_SECONDS = 15.0
 _MAX_NAMED_TASKS = 10
 
 
-class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
+class Faultline(BatchMethods, EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
     """Defines tasks, enqueues their jobs and operates on jobs and queues.
 
     Without a URL it uses DATABASE_URL or the file that DATABASE_URL_FILE names, and otherwise an
@@ -200,7 +202,8 @@ class Faultline(EnqueueMethods, LimitMethods, ScheduleMethods, WorkerMethods):
     ) -> Task[..., Any]:
         check_handler(handler)
         own, problem = default_name(handler) if name is None else (name, None)
-        task = Task(self, handler, own, settings, self.hooks, name_problem=problem)
+        kind = Task if settings.batch is None else BatchTask
+        task: Task[..., Any] = kind(self, handler, own, settings, self.hooks, name_problem=problem)
         former = self._tasks.get(task.name)
         if former is not None and not is_redefinition(former.handler, handler):
             raise InvalidInput(

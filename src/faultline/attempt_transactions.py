@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from faultline.errors import FenceNotHeld, InvalidInput, NotCommitted, StaleLease
 from faultline.model import Claim, CommitPhase
@@ -21,7 +21,8 @@ from faultline.postgres.sessions import (
     server_address_of,
     sever,
 )
-from faultline.statements import transactions
+from faultline.results import encode_result
+from faultline.statements import protocol, transactions
 from faultline.statements.statement import Statement
 from faultline.user_connections import UserConnection
 
@@ -86,6 +87,24 @@ class AttemptTransactions:
         return transactions.open_transaction(
             self.claim, completes=completes, idle_seconds=idle_seconds
         )
+
+    def assert_statement(self) -> Statement[None]:
+        """For a step in a transaction of the user's that has begun."""
+        return protocol.assert_fence(self.claim, idle_seconds=self.lease.lease_seconds)
+
+    def require_complete(self) -> None:
+        """Called when a block's handler has ended, before the entries are sent."""
+
+    def close_statement(self, result: Any, *, completes: bool) -> Statement[None]:
+        """The last statement of a block: the ledger entry, or the end of a step."""
+        if not completes:
+            return transactions.close_transaction(self.claim)
+        self.stored_result = encode_result(result)
+        self.note_fenced()
+        return transactions.close_transaction(self.claim, result=self.stored_result)
+
+    def note_committed(self) -> None:
+        self.phase = CommitPhase.COMMITTED
 
     def forget(self) -> None:
         """Reset before the handler runs again within the same attempt."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -35,12 +36,14 @@ class StaleLease(FaultlineError):
         job_id: str | None = None,
         stale_token: int | None = None,
         current_token: int | None = None,
+        jobs: Sequence[StaleLease] = (),
     ) -> None:
         super().__init__(f"stale lease: {reason}")
         self.reason = reason
         self.job_id = job_id
         self.stale_token = stale_token
         self.current_token = current_token
+        self.jobs = tuple(jobs)  # one for each lost job, if the transaction was for several jobs
 
 
 class IllegalTransition(FaultlineError):

@@ -6,13 +6,12 @@ import contextlib
 import copy
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from faultline import handler_interrupts
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
-from faultline.model import CommitPhase
 from faultline.postgres.answer_limit import answered_within, was_unanswered
 from faultline.postgres.driver import DriverError, IsolationLevel, Rollback
 from faultline.postgres.errors import driver_errors, is_read_only_refusal
@@ -38,15 +37,16 @@ from faultline.postgres.sessions import (
     settings_to_restore,
     sever,
 )
-from faultline.results import encode_result
 from faultline.statements import transactions
 from faultline.statements.statement import Statement
 
 if TYPE_CHECKING:
+    from faultline.batch import Batch
     from faultline.job import Job
 
 
-# Called with the job and the connection of a block that has just opened.
+# Called with the job and the connection of a block that has just opened; in a batch handler with the
+# batch, which has the same `task` and `queue`.
 PrepareTransaction = Callable[["Job", Any], Awaitable[None] | None]
 
 
@@ -59,7 +59,7 @@ class FencedBlock:
 
     def __init__(
         self,
-        job: Job,
+        job: Job | Batch[Any],
         transactions: AttemptTransactions,
         *,
         pool: Callable[[], Pool],
@@ -121,6 +121,7 @@ class FencedBlock:
                     self._prepare(tx)
                     yield tx
                 end(tx)
+                attempt.require_complete()
                 with attempt.committing(conn, self._how), attempt.bounded(conn):
                     run_together(conn, *self._closing(conn))
                 self._finish()
@@ -166,6 +167,7 @@ class FencedBlock:
                 await self._prepare_async(tx)
                 yield tx
                 await end_async(tx)
+                attempt.require_complete()
                 with attempt.committing(conn, self._how), attempt.bounded(conn):
                     await run_together_async(conn, *self._closing(conn))
                 self._finish()
@@ -196,7 +198,10 @@ class FencedBlock:
                 await pool.putconn(conn)
 
     def _prepare(self, tx: Connection) -> None:
-        if self._prepare_hook is not None and self._prepare_hook(self._job, tx) is not None:
+        if (
+            self._prepare_hook is not None
+            and self._prepare_hook(cast("Job", self._job), tx) is not None
+        ):
             raise InvalidInput(
                 "prepare_transaction returned something, in a plain handler",
                 hint="an async function cannot be awaited there: use one that does its work at once",
@@ -204,7 +209,7 @@ class FencedBlock:
 
     async def _prepare_async(self, tx: AsyncConnection) -> None:
         if self._prepare_hook is not None:
-            awaited = self._prepare_hook(self._job, tx)
+            awaited = self._prepare_hook(cast("Job", self._job), tx)
             if awaited is not None:
                 await awaited
 
@@ -230,7 +235,10 @@ class FencedBlock:
     def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         self._sent_at = time.monotonic()
         lift = (transactions.lift_limits(),) if has_limits(conn) else ()
-        return transactions.reset_role(), *lift, self._close(), transactions.commit_transaction()
+        closing = self._transactions.close_statement(
+            self._job.result, completes=self._completes_job
+        )
+        return transactions.reset_role(), *lift, closing, transactions.commit_transaction()
 
     @property
     def _how(self) -> str:
@@ -242,17 +250,9 @@ class FencedBlock:
             raise NotCommitted("the job's own transaction was rolled back") from None
         return isinstance(error, Rollback)
 
-    def _close(self) -> Statement[None]:
-        attempt = self._transactions
-        if not self._completes_job:
-            return transactions.close_transaction(attempt.claim)
-        attempt.stored_result = encode_result(self._job.result)
-        attempt.phase = CommitPhase.FENCED
-        return transactions.close_transaction(attempt.claim, result=attempt.stored_result)
-
     def _finish(self) -> None:
         if self._completes_job:
-            self._transactions.phase = CommitPhase.COMMITTED
+            self._transactions.note_committed()
             meter.current.committed(time.monotonic() - self._sent_at)
 
 

@@ -37,6 +37,43 @@ def signature_of(handler: Callable[..., Any]) -> inspect.Signature:
     return signature
 
 
+def batch_signature(
+    handler: Callable[..., Any], arguments: Callable[..., Any] | None
+) -> inspect.Signature:
+    """The arguments of a batch handler's jobs, after the batch itself."""
+    name = getattr(handler, "__qualname__", repr(handler))
+    taken = list(inspect.signature(handler).parameters.values())
+    if len(taken) != 1 or taken[0].kind not in _POSITIONAL:
+        raise InvalidInput(
+            f"{name} must take the batch as its only argument: def {name.rpartition('.')[2]}(batch)",
+            hint="the arguments of each job are job.args; name their class with arguments=",
+        )
+    batch = inspect.Parameter("batch", inspect.Parameter.POSITIONAL_ONLY)
+    if arguments is None:
+        anything = inspect.Parameter("arguments", inspect.Parameter.VAR_KEYWORD)
+        return inspect.Signature([batch, anything])
+    try:
+        parameters = list(inspect.signature(arguments).parameters.values())
+    except (TypeError, ValueError):
+        parameters = None
+    by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    if parameters is None or any(each.kind not in by_name for each in parameters):
+        raise InvalidInput(
+            f"{name}: arguments={getattr(arguments, '__name__', arguments)} cannot be called with"
+            " arguments by name",
+            hint="use a dataclass with a field for each argument",
+        )
+    return inspect.Signature([batch, *parameters])
+
+
+def annotated_function(arguments: Callable[..., Any]) -> Callable[..., Any]:
+    """The function in whose module the annotations of these arguments are names."""
+    constructor = getattr(arguments, "__init__", None)
+    if isinstance(arguments, type) and inspect.isfunction(constructor):
+        return constructor
+    return arguments
+
+
 def _cannot_be_a_job(annotation: Any, function: Any) -> bool:
     """Whether the annotation names a class that no job is an instance of.
 

@@ -71,13 +71,20 @@ class Hooks:
 
     # ── around attempts and enqueues ─────────────────────────────────────────────────────────────
 
-    def run_attempt(self, job: Job, handler: Callable[[], T]) -> T:
-        """Call a plain handler inside its hooks, in its thread or process."""
-        return _run([(hook, job, 0) for hook in self.attempt], handler, _no_answers)
+    def run_attempt(self, jobs: Sequence[Job], handler: Callable[[], T]) -> T:
+        """Call a plain handler inside the hooks of its jobs, in its thread or process.
 
-    async def run_attempt_async(self, job: Job, handler: Callable[[], Awaitable[T]]) -> T:
+        A batch handler has many jobs, any other one."""
+        return _run(self._around_attempts(jobs), handler, _no_answers)
+
+    async def run_attempt_async(
+        self, jobs: Sequence[Job], handler: Callable[[], Awaitable[T]]
+    ) -> T:
         """Call an async handler inside its hooks, in its task on the event loop."""
-        return await _run_async([(hook, job, 0) for hook in self.attempt], handler, _no_answers)
+        return await _run_async(self._around_attempts(jobs), handler, _no_answers)
+
+    def _around_attempts(self, jobs: Sequence[Job]) -> list[Entry]:
+        return [(hook, job, 0) for job in jobs for hook in self.attempt]
 
     def run_enqueue(self, jobs: Sequence[JobSpec], enqueue: Callable[[], T]) -> T:
         """Enqueue jobs inside their hooks; `enqueue` returns one answer, or a list."""

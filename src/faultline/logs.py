@@ -13,12 +13,13 @@ from collections.abc import Callable, MutableMapping
 from contextvars import ContextVar
 from typing import Any
 
+from faultline.batch import Batch
 from faultline.event_records import PREFIX as _PREFIX
 from faultline.events import LogSettings, dump, is_colored, log, traceback_below
 from faultline.handler_errors import logged_traceback
 from faultline.job import Job
 
-_current: ContextVar[Job | None] = ContextVar("faultline_job", default=None)
+_current: ContextVar[Job | Batch[Any] | None] = ContextVar("faultline_job", default=None)
 set_current_job = _current.set
 
 # The attributes of a record that the logging module sets itself; all others came with `extra`.
@@ -30,12 +31,16 @@ _STANDARD = frozenset(
 def current_job() -> Job | None:
     """The job whose handler is running in this thread or asyncio task, or None.
 
-    A thread that a handler starts itself has no job, unless it runs in a copy of the handler's context.
+    A thread that a handler starts itself has no job, unless it runs in a copy of the handler's context. In a
+    batch handler it is None: its lines belong to many jobs.
     """
-    return _current.get()
+    job = _current.get()
+    return None if isinstance(job, Batch) else job
 
 
-def _fields(job: Job) -> dict[str, Any]:
+def _fields(job: Job | Batch[Any]) -> dict[str, Any]:
+    if isinstance(job, Batch):
+        return {**_NO_JOB, "task": job.task, "batch_jobs": len(job)}
     return {
         "job_id": str(job.id),
         "task": job.task,
@@ -125,7 +130,8 @@ def add_job(logger: Any, method: str, fields: MutableMapping[str, Any]) -> Any:
     """A structlog processor: adds job_id, task, attempt and token of the attempt."""
     if (job := _current.get()) is not None:
         for name, value in _fields(job).items():
-            fields.setdefault(name, value)
+            if value is not None:
+                fields.setdefault(name, value)
     return fields
 
 

@@ -42,6 +42,17 @@ class Sentry:
                 scope.set_transaction_name(claim.task, source="task")
             yield
 
+    @contextlib.contextmanager
+    def scope_of_batch(self, claim: Claim, jobs: int) -> Iterator[None]:
+        """The same for a batch, which has many jobs."""
+        with self._sdk.isolation_scope() as scope:
+            with contextlib.suppress(Exception):
+                scope.set_tag("task", claim.task)
+                scope.set_tag("queue", claim.queue)
+                scope.set_tag("batch_jobs", jobs)
+                scope.set_transaction_name(claim.task, source="task")
+            yield
+
     def capture(
         self,
         claim: Claim,

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from faultline.arguments import ArgumentCodec
+from faultline.batch_settings import BatchSettings
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.enqueue_options import EnqueueOptions, lease_seconds_of, seconds_of
 from faultline.enqueueable import Enqueueable
@@ -88,6 +89,7 @@ class TaskSettings:
     process: bool = False  # run in a child process, which the worker can kill
     concurrency: Limit | int | None = None
     rate: Rate | None = None
+    batch: BatchSettings | None = None  # of a batch handler
 
     def __post_init__(self) -> None:
         check_queue_name(self.queue)
@@ -129,7 +131,7 @@ class Task(Enqueueable[P], Generic[P, R]):
         self.settings = settings
         self._name_problem = name_problem
         self.is_async = inspect.iscoroutinefunction(handler)
-        self._signature = signature_of(handler)
+        self._signature, annotated = self._describe(handler, settings)
         self._required, self._allowed = _names(self._signature)
         self.limits = declared_limits(
             f"task:{self.name}", settings.concurrency, settings.rate, task=self.name
@@ -137,12 +139,18 @@ class Task(Enqueueable[P], Generic[P, R]):
         self.limit_arguments = keyed_arguments(
             self.name, (as_limit(settings.concurrency), settings.rate), self._signature
         )
-        self._all_types = ArgumentCodec(self.name, handler, self._signature)
+        self._all_types = ArgumentCodec(self.name, annotated, self._signature)
         self._codec = None if self._all_types.is_plain else self._all_types  # None: plain JSON
         if settings.unique is not None:
             self.settings = replace(settings, unique=self.bind_unique(settings.unique))
         if settings.process:
             _check_importable(handler, is_async=self.is_async)
+
+    def _describe(
+        self, handler: Callable[..., Any], settings: TaskSettings
+    ) -> tuple[inspect.Signature, Callable[..., Any]]:
+        """The arguments of the task's jobs, and the function that has their annotations."""
+        return signature_of(handler), handler
 
     @property
     def is_importable(self) -> bool:
@@ -217,14 +225,14 @@ class Task(Enqueueable[P], Generic[P, R]):
         handler: Callable[..., Any] = self.handler
         if self.hooks is None or not self.hooks.attempt:
             return handler(job, **arguments)
-        return self.hooks.run_attempt(job, functools.partial(handler, job, **arguments))
+        return self.hooks.run_attempt([job], functools.partial(handler, job, **arguments))
 
     async def attempt_async(self, job: Job, /, **arguments: Any) -> Any:
         handler: Callable[..., Any] = self.handler
         if self.hooks is None or not self.hooks.attempt:
             return await handler(job, **arguments)
         call = functools.partial(handler, job, **arguments)
-        return await self.hooks.run_attempt_async(job, call)
+        return await self.hooks.run_attempt_async([job], call)
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The handler's arguments by name; InvalidInput if the payload does not fit them."""

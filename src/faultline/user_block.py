@@ -12,12 +12,11 @@ from faultline.errors import FaultlineError, InvalidInput, NotCommitted
 from faultline.metrics import meter
 from faultline.model import CommitPhase
 from faultline.postgres.errors import translated_library_errors
-from faultline.results import encode_result
-from faultline.statements import protocol, transactions
 from faultline.statements.statement import Statement
 from faultline.user_connections import AsyncUserConnection, SyncUserConnection, user_connection
 
 if TYPE_CHECKING:
+    from faultline.batch import Batch
     from faultline.job import Job
 
 C = TypeVar("C")
@@ -27,7 +26,7 @@ class UserBlock(Generic[C]):
     """A block of job.transaction(conn) or job.fenced(conn)."""
 
     def __init__(
-        self, job: Job, attempt: AttemptTransactions, given: object, *, completes: bool
+        self, job: Job | Batch[Any], attempt: AttemptTransactions, given: object, *, completes: bool
     ) -> None:
         self._job = job
         self._attempt = attempt
@@ -61,7 +60,9 @@ class UserBlock(Generic[C]):
 class UserTransaction:
     """What Faultline sends in a transaction of the user's, and what it notes of it."""
 
-    def __init__(self, job: Job, attempt: AttemptTransactions, *, completes: bool) -> None:
+    def __init__(
+        self, job: Job | Batch[Any], attempt: AttemptTransactions, *, completes: bool
+    ) -> None:
         self._job = job
         self._attempt = attempt
         self._completes = completes
@@ -77,21 +78,16 @@ class UserTransaction:
                 "job.transaction(conn) in a transaction that has begun: it would be a savepoint",
                 hint="end that transaction first, or complete the job in it with job.commit(conn)",
             )
-        return protocol.assert_fence(attempt.claim, idle_seconds=attempt.lease.lease_seconds)
+        return attempt.assert_statement()
 
     def last(self) -> Statement[None]:
         """The last statement before COMMIT: a job's ledger entry, or a step's end."""
-        attempt = self._attempt
         self._sent_at = time.monotonic()
-        if not self._completes:
-            return transactions.close_transaction(attempt.claim)
-        attempt.stored_result = encode_result(self._job.result)
-        attempt.note_fenced()
-        return transactions.close_transaction(attempt.claim, result=attempt.stored_result)
+        return self._attempt.close_statement(self._job.result, completes=self._completes)
 
     def committed(self) -> None:
         if self._completes:
-            self._attempt.phase = CommitPhase.COMMITTED
+            self._attempt.note_committed()
             meter.current.committed(time.monotonic() - self._sent_at)
 
     @property
@@ -115,7 +111,11 @@ class UserTransaction:
 
 @contextlib.contextmanager
 def sync_block(
-    job: Job, attempt: AttemptTransactions, conn: SyncUserConnection, *, completes: bool
+    job: Job | Batch[Any],
+    attempt: AttemptTransactions,
+    conn: SyncUserConnection,
+    *,
+    completes: bool,
 ) -> Iterator[Any]:
     block = UserTransaction(job, attempt, completes=completes)
     is_outermost = not conn.in_transaction
@@ -127,6 +127,7 @@ def sync_block(
                 with attempt.sever_on_stale(conn):
                     conn.run(first)
                 yield target
+                attempt.require_complete()
                 if is_outermost:
                     conn.flush()
                     with attempt.committing(conn, block.how):
@@ -139,7 +140,11 @@ def sync_block(
 
 @contextlib.asynccontextmanager
 async def async_block(
-    job: Job, attempt: AttemptTransactions, conn: AsyncUserConnection, *, completes: bool
+    job: Job | Batch[Any],
+    attempt: AttemptTransactions,
+    conn: AsyncUserConnection,
+    *,
+    completes: bool,
 ) -> AsyncIterator[Any]:
     block = UserTransaction(job, attempt, completes=completes)
     is_outermost = not conn.in_transaction
@@ -151,6 +156,7 @@ async def async_block(
                 with attempt.sever_on_stale(conn):
                     await conn.run(first)
                 yield target
+                attempt.require_complete()
                 if is_outermost:
                     await conn.flush()
                     with attempt.committing(conn, block.how):

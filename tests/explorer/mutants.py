@@ -62,6 +62,11 @@ SCHEDULE_REVISION = "IF schedule.revision = lock_schedule.revision AND schedule.
 SCHEDULE_TIME = "AND schedule.next_fire_at IS NOT DISTINCT FROM expected_next_fire_at THEN"
 ENTRY = "VALUES (commit.job_id, commit.fencing_token, commit.lease_id, commit.result);"
 
+BATCH_JUDGED = "PERFORM faultline.refuse_stale_jobs(job_ids, fencing_tokens, lease_ids);"
+BATCH_LOCK = "WHERE j.id = ANY (job_ids) ORDER BY j.id FOR KEY SHARE;"
+BATCH_JOIN = "JOIN faultline.jobs AS j ON j.id = mine.job_id;"
+BATCH_COUNT = "IF entered <> cardinality(job_ids) THEN"
+
 MUTANTS = [
     SqlMutant(
         "the ledger does not lock the job",
@@ -87,6 +92,26 @@ MUTANTS = [
         "the fence reads the transaction's start time",
         [("WHEN job.lease_expires_at <= clock_timestamp()", "WHEN job.lease_expires_at <= now()")],
         ("takeover", "own-transaction"),
+    ),
+    SqlMutant(
+        "a batch does not lock its jobs",
+        [(BATCH_LOCK, BATCH_LOCK.replace(" FOR KEY SHARE", ""))],
+        ("batch-handler-step",),
+        file="batches.sql",
+    ),
+    SqlMutant(
+        "a batch leaves out the entries of lost jobs",
+        [
+            (BATCH_JUDGED, ""),
+            (
+                BATCH_JOIN,
+                f"{BATCH_JOIN[:-1]} AND faultline.fence_violation(j, mine.token, mine.lease_id)"
+                " IS NULL;",
+            ),
+            (BATCH_COUNT, "IF false THEN"),
+        ],
+        ("batch-handler",),
+        file="batches.sql",
     ),
     SqlMutant(
         "a fenced step does not lock the job",

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
-from faultline import Job, Reject, Snooze
+from faultline import Batch, Job, Reject, Snooze
 from faultline.metrics import meter
 from tests.processes.apps import SOON, answer, app, leave_a_child, pay, wait_at_async
 
@@ -27,6 +28,12 @@ async def give_up(job: Job) -> None:
 async def report_and_snooze(job: Job) -> None:
     job.progress(0.5, "half")
     raise Snooze(seconds=3600)
+
+
+@app.batch_task(max_size=5)
+async def store(batch: Batch[dict[str, Any]]) -> None:
+    async with batch.transaction():
+        pass
 
 
 @app.task()

@@ -35,6 +35,7 @@ NAMES_AND_LABELS = {
     "faultline_progress_reports_total": ("outcome",),
     "faultline_stale_write_rejected_total": ("reason",),
     "faultline_execution_seconds": ("queue",),
+    "faultline_batch_jobs": ("queue",),
     "faultline_end_to_end_seconds": ("queue",),
     "faultline_running_jobs": (),
     "faultline_leases_acquired_total": (),
@@ -77,7 +78,7 @@ def test_the_names_and_labels_are_exactly_these() -> None:
 def test_a_metric_keeps_to_the_conventions_of_prometheus(metric: Metric) -> None:
     assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER)
     if metric.kind is Kind.HISTOGRAM:
-        assert metric.name.endswith("_seconds")
+        assert metric.name.endswith(("_seconds", "_jobs"))  # the unit
         assert list(metric.buckets) == sorted(set(metric.buckets))
         assert metric.buckets
     else:

@@ -63,6 +63,7 @@ def test_every_metric_of_the_catalogue_comes_from_a_real_run(
     retried = database.enqueue(jobs.succeed_at_last, failures=1)
     dead = database.enqueue(jobs.give_up)
     database.enqueue(jobs.report_and_snooze)
+    database.enqueue(jobs.store)
     database.enqueue(jobs.enqueue_twice, into="default")
     database.conn.execute("SELECT faultline.enqueue('unheard_of')")
     database.enqueue(jobs.answer, queue="without-worker")

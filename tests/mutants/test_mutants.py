@@ -20,6 +20,7 @@ LOCK = re.compile(r"FOR (NO KEY )?UPDATE|FOR KEY SHARE")
 QUICK = (
     *("token_predicate_dropped", "heartbeat_unfenced", "ledger_keyed_by_the_pair"),
     *("schedule_fires_while_paused", "declared_key_not_bound"),
+    *("batch_fences_its_first_job_only", "entry_of_a_lost_job_skipped"),
 )
 
 

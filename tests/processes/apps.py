@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from faultline import Faultline, Job, RetryPolicy
+from faultline import Batch, Faultline, Job, RetryPolicy
 from tests.waiting import block_thread, idle, wait_until, wait_until_async
 
 WAIT_SECONDS = 120.0
@@ -83,6 +83,20 @@ def pay_plain(job: Job, gate: str | None = None) -> None:
         wait_at(gate)
     with job.transaction() as conn:
         conn.execute(_PAY, [job.id, job.token])
+
+
+@app.batch_task(retry=SOON, max_size=3, max_wait=30)
+async def pay_batch(batch: Batch[dict[str, Any]]) -> None:
+    async with batch.transaction() as conn:
+        for job in batch:
+            await conn.execute(_PAY, [job.id, job.token])
+
+
+@app.batch_task(retry=SOON, max_size=3, max_wait=30)
+def pay_batch_plain(batch: Batch[dict[str, Any]]) -> None:
+    with batch.transaction() as conn:
+        for job in batch:
+            conn.execute(_PAY, [job.id, job.token])
 
 
 @app.task(retry=SOON)

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 import faultline
-from faultline import Faultline, Job, JobSelection, Retry, RetryPolicy, Snooze, Task
+from faultline import Batch, Faultline, Job, JobSelection, Retry, RetryPolicy, Snooze, Task
 
 NAMES = [
     "ActionReport",
     "AttemptTimeout",
+    "Batch",
+    "BatchJob",
+    "BatchTask",
     "ConfiguredTask",
     "CountedState",
     "DatabaseUnavailable",
@@ -78,6 +81,26 @@ SIGNATURES = {
         " lease: 'Seconds | None' = None,"
         " timeout: 'Seconds | None' = None, unique: 'Unique | None' = None, process: 'bool' = False,"
         " concurrency: 'Limit | int | None' = None, rate: 'Rate | None' = None) -> 'Any'"
+    ),
+    Faultline.batch_task: (
+        "(self, *, arguments: 'Callable[..., Any] | None' = None, max_size: 'int' = 100,"
+        " max_wait: 'Seconds' = 0.05, name: 'str | None' = None, queue: 'str' = 'default',"
+        " priority: 'int' = 5, max_attempts: 'int' = 10,"
+        " retry: 'RetryPolicy' = RetryPolicy(base_seconds=3.0, factor=3.0,"
+        " cap_seconds=3600.0, jitter=0.3, on=mappingproxy({}), give_up_on=()),"
+        " lease: 'Seconds | None' = None, timeout: 'Seconds | None' = None,"
+        " unique: 'Unique | None' = None, concurrency: 'Limit | int | None' = None,"
+        " rate: 'Rate | None' = None) -> 'Any'"
+    ),
+    Batch.transaction: (
+        "(self, conn: 'Any' = None, *, isolation: 'IsolationLevel | None' = None)"
+        " -> 'FencedBlock | UserBlock[Any]'"
+    ),
+    Batch.fenced: "(self, conn: 'Any' = None) -> 'FencedBlock | UserBlock[Any]'",
+    Batch.fail: "(self, job: 'BatchJob[A]', error: 'Exception') -> 'None'",
+    Batch.snooze: (
+        "(self, job: 'BatchJob[A]', seconds: 'float | timedelta | None' = None, *,"
+        " until: 'datetime | None' = None, reason: 'str | None' = None) -> 'None'"
     ),
     Faultline.set_limit: (
         "(self, name: 'str', *, concurrency: 'int | None' = None, rate: 'Rate | None' = None)"

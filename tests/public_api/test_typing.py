@@ -15,7 +15,8 @@ PROGRAM = """
 from datetime import datetime, timedelta, timezone
 from typing import Any
 import psycopg
-from faultline import Enqueued, Faultline, Job, Retry, RetryPolicy, Snooze
+from dataclasses import dataclass
+from faultline import Batch, Enqueued, Faultline, Job, Retry, RetryPolicy, Snooze
 
 app = Faultline("postgresql://")
 
@@ -33,6 +34,22 @@ def bare(job: Job, n: int) -> None:
 def mail(job: Job, to: str) -> None:
     with job.transaction() as tx:
         tx.execute("SELECT 1")
+
+@dataclass
+class Payment:
+    number: int
+    note: str = ""
+
+@app.batch_task(arguments=Payment, max_size=50, max_wait=timedelta(seconds=1))
+async def pay(batch: Batch[Payment]) -> None:
+    async with batch.transaction() as tx:
+        for job in batch:
+            await tx.execute("SELECT %s", [job.args.number + 1])
+
+@app.batch_task()
+def count(batch: Batch[dict[str, Any]]) -> None:
+    with batch.transaction() as tx:
+        tx.execute("SELECT %s", [[job.args["number"] for job in batch]])
 
 def keep(found: Enqueued) -> None:
     pass
@@ -58,6 +75,8 @@ ACCEPTED = {
     "async": "await charge.enqueue_async(invoice=1)",
     "bare": "bare.enqueue(n=1)",
     "filter": 'print(app.jobs(task=charge, state="failed", finished_before=moment).count())',
+    "batch": 'keep(pay.enqueue(1, note="x")); pay.options(delay=1).enqueue(number=2)',
+    "batch_of_dicts": "count.enqueue(anything=1)",
     "idempotency_key": 'charge.options(idempotency_key="k").enqueue(invoice=1)',
     "run_at": "charge.options(run_at=moment).enqueue(1)",
     "conn": "charge.options(conn=conn).enqueue(invoice=1)",
@@ -71,6 +90,8 @@ ACCEPTED = {
 REFUSED = {
     "wrong_type": 'charge.enqueue(invoice="x")',
     "missing": "charge.enqueue()",
+    "wrong_type_of_batch": 'pay.enqueue(number="x")',
+    "unknown_of_batch": "pay.enqueue(1, amount=2)",
     "unknown": "charge.enqueue(invoice=1, amount=2)",
     "wrong_type_async": 'await charge.enqueue_async(invoice="x")',
     "wrong_type_plain": "mail.enqueue(to=1)",

@@ -86,6 +86,7 @@ STALE_REASONS = (*(reason.value for reason in StaleReason), OTHER)
 
 _ROUND_TRIP = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _EXECUTION = (0.001, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 30.0, 60.0, 300.0, 900.0, 3600.0)
+_BATCH = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0)
 _END_TO_END = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0),
     *(30.0, 60.0, 300.0, 900.0, 3600.0, 14400.0),
@@ -161,6 +162,13 @@ CATALOGUE: tuple[Metric, ...] = (
         "Duration of a handler, whatever its outcome.",
         ("queue",),
         buckets=_EXECUTION,
+    ),
+    Metric(
+        "faultline_batch_jobs",
+        Kind.HISTOGRAM,
+        "Jobs of one call of a batch handler.",
+        ("queue",),
+        buckets=_BATCH,
     ),
     Metric(
         "faultline_end_to_end_seconds",

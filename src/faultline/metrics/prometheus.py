@@ -88,6 +88,9 @@ class PrometheusMeter(Meter):
     def executed(self, queue: str, seconds: float) -> None:
         self._executions[queue].append(seconds)
 
+    def batch(self, queue: str, jobs: int) -> None:
+        self._series.histogram("faultline_batch_jobs", self._queues(queue)).observe(jobs)
+
     def succeeded(self, claim: Claim) -> None:
         due, ended = self._successes[claim.queue]
         due.append(claim.due_at)

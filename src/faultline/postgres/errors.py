@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import orjson
 import psycopg
@@ -69,12 +70,7 @@ def translate_report(report: ServerReport) -> errors.FaultlineError | None:
     match report.sqlstate:
         case "FL001":
             detail = orjson.loads(report.detail or "{}")
-            return errors.StaleLease(
-                detail.get("reason", "unknown"),
-                job_id=detail.get("job_id"),
-                stale_token=detail.get("stale_token"),
-                current_token=detail.get("current_token"),
-            )
+            return _stale_lease(detail, [_stale_lease(job) for job in detail.get("jobs", ())])
         case "FL002":
             return errors.IllegalTransition(message, hint=hint)
         case "FL003":
@@ -108,6 +104,18 @@ def translate_report(report: ServerReport) -> errors.FaultlineError | None:
                 hint="faultline migrate",
             )
     return None
+
+
+def _stale_lease(
+    detail: dict[str, Any], jobs: Sequence[errors.StaleLease] = ()
+) -> errors.StaleLease:
+    return errors.StaleLease(
+        detail.get("reason", "unknown"),
+        job_id=detail.get("job_id"),
+        stale_token=detail.get("stale_token"),
+        current_token=detail.get("current_token"),
+        jobs=jobs,
+    )
 
 
 _MAX_WRAPPERS = 4

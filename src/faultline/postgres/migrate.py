@@ -110,6 +110,7 @@ def functions_sql() -> str:
         "snooze.sql",
         "progress.sql",
         "handler_transactions.sql",
+        "batches.sql",
         "intervals.sql",
         "epoch.sql",
         "notifications.sql",

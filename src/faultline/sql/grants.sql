@@ -105,6 +105,8 @@ GRANT EXECUTE ON FUNCTION
     faultline.assert_fence(uuid, bigint, uuid, interval),
     faultline.open_transaction(uuid, bigint, uuid, boolean, interval),
     faultline.close_transaction(uuid, bigint, uuid, jsonb),
+    faultline.open_batch(uuid[], bigint[], uuid[], boolean, interval),
+    faultline.close_batch(uuid[], bigint[], uuid[], jsonb[]),
     faultline.reset_session(text[], text[]),
     faultline.commit(uuid, bigint, uuid, jsonb, interval),
     faultline.commit_many(uuid[], bigint[], uuid[], jsonb[]),

@@ -109,11 +109,13 @@ BEGIN
     IF NEW.completes THEN
         PERFORM FROM faultline.ledger AS l
         WHERE l.job_id = NEW.job_id AND l.fencing_token = NEW.fencing_token AND l.lease_id = NEW.lease_id;
-        IF NOT FOUND THEN
+        IF NOT FOUND OR (NEW.batch_id IS NOT NULL AND current_setting('faultline.closed', true)
+                                                      IS DISTINCT FROM faultline.transaction_mark(NEW.batch_id, true)) THEN
             PERFORM faultline.refuse_half_way('has no ledger entry at COMMIT', NEW.job_id,
                 'Call job.commit(conn) or faultline.commit() first, outside of a savepoint that is rolled back.');
         END IF;
-    ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM faultline.transaction_mark(NEW.lease_id, false) THEN
+    ELSIF current_setting('faultline.closed', true)
+          IS DISTINCT FROM faultline.transaction_mark(coalesce(NEW.batch_id, NEW.lease_id), false) THEN
         PERFORM faultline.refuse_half_way('is not closed at COMMIT', NEW.job_id,
             'Leave the COMMIT to the end of the block, or call faultline.close_transaction() first.');
     END IF;

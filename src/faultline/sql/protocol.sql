@@ -373,11 +373,8 @@ BEGIN
         GET DIAGNOSTICS committed = ROW_COUNT;
         PERFORM set_config('faultline.verb', '', true);
         IF committed <> entered THEN
-            PERFORM faultline.refuse_stale(judged.violation, judged.job_id, judged.stale_token, judged.fencing_token)
-            FROM (SELECT e.job_id, e.fencing_token AS stale_token, j.fencing_token,
-                         faultline.fence_violation(j, e.fencing_token, e.lease_id) AS violation
-                  FROM entries AS e LEFT JOIN faultline.jobs AS j ON j.id = e.job_id) AS judged
-            WHERE judged.violation IS DISTINCT FROM 'already_committed'; -- the jobs that this statement has just ended
+            PERFORM faultline.refuse_stale_jobs(array_agg(e.job_id), array_agg(e.fencing_token), array_agg(e.lease_id), true)
+            FROM entries AS e;
             PERFORM faultline.refuse_stale('already_committed', NULL, NULL, NULL);
         END IF;
         PERFORM faultline.refuse_half_way('enters the ledger inside a savepoint', j.id,

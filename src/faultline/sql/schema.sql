@@ -237,7 +237,8 @@ CREATE UNLOGGED TABLE faultline.open_transactions (
     job_id        uuid    NOT NULL,
     fencing_token bigint  NOT NULL,
     lease_id      uuid    NOT NULL,
-    completes     boolean NOT NULL -- false: only a step of the job
+    completes     boolean NOT NULL, -- false: only a step of the job
+    batch_id      uuid              -- of a batch handler's transaction; the job is then the first one of its batch
 ) WITH (vacuum_truncate = off); -- its few pages are reused all the time
 
 -- Every refused stale write, and for how long two attempts ran at once.

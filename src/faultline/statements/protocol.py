@@ -232,7 +232,7 @@ def heartbeat(worker: str, claims: Sequence[Claim], *, lease_seconds: float) -> 
         UNION ALL SELECT NULL, %s WHERE NOT EXISTS
             (SELECT FROM faultline.workers AS w WHERE w.id = %s)
         """,
-        (worker, *_columns(claims), _seconds(lease_seconds), UNREGISTERED, worker),
+        (worker, *holders(claims), _seconds(lease_seconds), UNREGISTERED, worker),
         _beat,
     )
 
@@ -288,7 +288,7 @@ def commit_many(
         WITH ORDINALITY AS v (job_id, outcome, reason, current_token, position)
         WHERE outcome <> 'committed'
         """,
-        (*_columns(claims), list(results) if any(results) else None),
+        (*holders(claims), list(results) if any(results) else None),
         read,
     )
 
@@ -407,7 +407,7 @@ def _fence(claim: Claim) -> tuple[str, int, str]:
     return (claim.id, claim.fencing_token, claim.lease)
 
 
-def _columns(claims: Sequence[Claim]) -> tuple[str, str, str]:
+def holders(claims: Sequence[Claim]) -> tuple[str, str, str]:
     """The claims as three array literals of ids and numbers, which need no quotes."""
     ids = ",".join([claim.id for claim in claims])
     tokens = ",".join([str(claim.fencing_token) for claim in claims])

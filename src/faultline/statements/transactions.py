@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import LiteralString
 
 from faultline.model import Claim
+from faultline.statements.protocol import holders
 from faultline.statements.session_settings import Values
 from faultline.statements.statement import Statement, no_result
 
@@ -34,6 +36,27 @@ def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[N
     return Statement(
         "SELECT faultline.close_transaction(%s::uuid, %s, %s::uuid, %s::jsonb)",
         (*_holder(claim), result),
+        no_result,
+    )
+
+
+def open_batch(claims: Sequence[Claim], *, completes: bool, idle_seconds: float) -> Statement[None]:
+    """Lock and judge all jobs of a batch; refuse the COMMIT until the batch is closed."""
+    return Statement(
+        "SELECT faultline.open_batch(%s::uuid[], %s::bigint[], %s::uuid[], %s, %s)",
+        (*holders(claims), completes, timedelta(seconds=idle_seconds)),
+        no_result,
+    )
+
+
+def close_batch(claims: Sequence[Claim], *, results: Sequence[str | None] = ()) -> Statement[None]:
+    """Insert one ledger entry per job of an opened batch, or end its step.
+
+    `results` are JSON texts, one for each job.
+    """
+    return Statement(
+        "SELECT faultline.close_batch(%s::uuid[], %s::bigint[], %s::uuid[], %s::text[]::jsonb[])",
+        (*holders(claims), list(results) if any(results) else None),
         no_result,
     )
 

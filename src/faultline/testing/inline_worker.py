@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import contextvars
 import threading
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 from uuid import UUID
 
 from faultline.app import Faultline
+from faultline.batch import Batch, BatchJob
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.job import Job
@@ -275,23 +277,35 @@ class AttemptRecorder:
         self._discarded[claim.job_id, claim.fencing_token] = what
 
     def wrap(self, task: Task[Any, Any]) -> Callable[..., Any]:
-        def plain(job: Job, /, *args: Any, **kwargs: Any) -> Any:
-            self._started[job.id, job.token] = job
-            try:
-                return task.handler(job, *args, **kwargs)
-            except BaseException as error:
-                self._raised[job.id, job.token] = error
-                raise
+        handler: Callable[..., Any] = task.handler
 
-        async def awaited(job: Job, /, *args: Any, **kwargs: Any) -> Any:
-            self._started[job.id, job.token] = job
-            try:
-                return await task.handler(job, *args, **kwargs)
-            except BaseException as error:
-                self._raised[job.id, job.token] = error
-                raise
+        def plain(subject: Job | Batch[Any], /, *args: Any, **kwargs: Any) -> Any:
+            with self._recording(subject):
+                return handler(subject, *args, **kwargs)
+
+        async def awaited(subject: Job | Batch[Any], /, *args: Any, **kwargs: Any) -> Any:
+            with self._recording(subject):
+                return await handler(subject, *args, **kwargs)
 
         return awaited if task.is_async else plain
+
+    @contextlib.contextmanager
+    def _recording(self, subject: Job | Batch[Any]) -> Iterator[None]:
+        """Around one run of a handler, which may be the second one of its attempt."""
+        jobs = subject.jobs if isinstance(subject, Batch) else (subject,)
+        for job in jobs:
+            self._started[job.id, job.token] = job
+            self._raised.pop((job.id, job.token), None)
+        try:
+            yield
+        except BaseException as error:
+            for job in jobs:
+                self._raised[job.id, job.token] = error
+            raise
+        finally:
+            for job in jobs:
+                if isinstance(job, BatchJob) and job.failure is not None:
+                    self._raised[job.id, job.token] = job.failure
 
     def read(self, conn: Connection, worker_id: str) -> list[Attempted]:
         """Return the worker's attempts in the order in which they ended."""

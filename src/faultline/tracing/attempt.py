@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from types import TracebackType
 from typing import Any
@@ -93,6 +93,18 @@ class AttemptTrace:
         self._is_sampled = self._span.is_recording()
         self._context = trace.set_span_in_context(self._span)
         contexts.attach(self._context)
+
+    @suppress_errors
+    def share_batch(self, others: Sequence[AttemptTrace]) -> None:
+        """Note that the handler does this job and others in one call, inside of this span."""
+        for each in (self, *others):
+            if each._span is not None:
+                each._span.set_attribute("messaging.batch.message_count", 1 + len(others))
+        for other in others:
+            if self._span is not None and other._span is not None:
+                self._span.add_link(other._span.get_span_context(), {"faultline.link": "batch"})
+        if self._context is not None:
+            contexts.attach(self._context)
 
     @suppress_errors
     def join(self, context: Context) -> None:

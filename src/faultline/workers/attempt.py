@@ -121,6 +121,10 @@ class Attempt:
         return self.lease.claim
 
     @property
+    def leases(self) -> tuple[Lease, ...]:
+        return (self.lease,)
+
+    @property
     def is_running(self) -> bool:
         """True until the handler ends. Its outcome may still be written afterwards."""
         return self._task is not None
@@ -209,14 +213,14 @@ class Attempt:
         if self._abort_cause is not None:
             return Aborted(self._abort_cause)  # between two runs of the same attempt
         task = self.task
-        in_child = task.settings.process or (self.lease.claim.is_suspect and task.is_importable)
+        in_child = self._runs_in_child()
         current = self._task = asyncio.current_task()
         try:
             if task.is_async and not in_child:
                 if self.timeout_seconds is not None:
                     self._timeout_at = steady_now() + self.timeout_seconds
                     self._set_timer(self.timeout_seconds, self.abort, AbortCause.TIMEOUT)
-                value = await task.attempt_async(self.job, **self.arguments)
+                value = await task.attempt_async(self._subject, **self.arguments)
             else:
                 value = await self._run_in_thread(
                     self._make_call(resources, in_child), resources.threads
@@ -236,6 +240,15 @@ class Attempt:
                 current.uncancel()  # the cancellation was for the handler, which has ended
         return Returned(value)
 
+    @property
+    def _subject(self) -> Any:
+        """What the handler gets as its first argument."""
+        return self.job
+
+    def _runs_in_child(self) -> bool:
+        task = self.task
+        return task.settings.process or (self.lease.claim.is_suspect and task.is_importable)
+
     def _ended_by(self, error: Exception) -> Ending:
         return Raised(error) if self._abort_cause is None else Aborted(self._abort_cause)
 
@@ -248,7 +261,7 @@ class Attempt:
                 self.lease,
                 on_progress=self.job.progress,
             )
-        return InterruptibleCall(self.task.attempt, self.job, **self.arguments)
+        return InterruptibleCall(self.task.attempt, self._subject, **self.arguments)
 
     async def _run_in_thread(self, call: Interruptible, threads: Executor) -> Any:
         self._call = call
@@ -259,7 +272,9 @@ class Attempt:
             call.on_begin = lambda: self._begin(limit)
         # A copy for each attempt: the handler sees its job and its span, and context variables that it
         # sets do not reach the next job of the thread.
-        context = self.lease.context = contextvars.copy_context()
+        context = contextvars.copy_context()
+        for lease in self.leases:
+            lease.context = context
         thread = self._loop.run_in_executor(threads, context.run, self._call_without_loop, call)
         try:
             return await asyncio.shield(thread)
@@ -270,11 +285,15 @@ class Attempt:
 
     def _call_without_loop(self, call: Interruptible) -> Any:
         """Run in the thread: the handler needs no event loop, but its outcome does."""
-        self.lease.needs_loop = False
+        self._need_loop(False)
         try:
             return call()
         finally:
-            self.lease.needs_loop = True
+            self._need_loop(True)
+
+    def _need_loop(self, needs_loop: bool) -> None:
+        for lease in self.leases:
+            lease.needs_loop = needs_loop
 
     def _begin(self, limit: float) -> None:
         """Start the timeout; called in the thread."""

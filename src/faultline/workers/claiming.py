@@ -72,6 +72,7 @@ class Claiming:
         self._idleness = idleness
         self._notified: list[str] = []  # queues with due jobs, until a claim has found their end
         self._takeovers = TakeoverMetrics(make_session(purpose="takeovers"), background)
+        self._jobs_per_slot = groups.jobs_per_slot
         self._ahead = ClaimAhead(limit=settings.claim_ahead)
         self._cursor = ClaimCursor()
         # Jobs of unknown tasks are being deferred. Until that is done, a claim would get them again.
@@ -158,11 +159,14 @@ class Claiming:
             return 0
         if self._outcomes.pending_commits > 2 * settings.commit_batch:
             return 0  # the database is slower than the handlers: do not collect more leases
+        per_slot = self._jobs_per_slot
         ahead = self._ahead.jobs(steady_now(), ended=slots.ended)
-        waiting = slots.waiting
-        if waiting > ahead // 2:
+        if per_slot > 1:
+            ahead = whole_batches(ahead, per_slot)
+        if slots.buffered > ahead // 2:
             return 0  # enough for now; a larger claim costs each job less
-        wanted = slots.free + ahead - waiting
+        waiting = slots.waiting
+        wanted = slots.room(per_slot) + ahead - waiting
         if settings.max_jobs:
             wanted = min(wanted, settings.max_jobs - slots.started - waiting)
         return min(wanted, _BATCH_SIZE)
@@ -255,6 +259,17 @@ _HORIZON_SECONDS = 0.05
 
 
 _SAMPLE_SECONDS = 0.002
+
+
+def whole_batches(ahead: int, size: int) -> int:
+    """How many jobs of batch handlers to claim ahead, so that batches are full.
+
+    `ahead` jobs are expected to start within the horizon. One batch may wait for ten times as long, which is
+    as long as the slots buffer it. Slower batches are claimed when a slot is free.
+    """
+    if ahead >= size:
+        return ahead - ahead % size
+    return size if ahead * 10 >= size else 0
 
 
 class ClaimAhead:

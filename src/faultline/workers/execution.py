@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, Any, TypeGuard, assert_never
+from typing import Any, TypeGuard, assert_never
 
 from faultline import results
 from faultline.app import Faultline
@@ -38,9 +38,7 @@ from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
 from faultline.workers.progress_reports import ProgressReports
 from faultline.workers.server_failure import ServerFailure
-
-if TYPE_CHECKING:
-    from faultline.tracing.attempt import AttemptTrace
+from faultline.workers.traces import begin_trace
 
 _CONFLICT_TRIES = 5
 
@@ -80,7 +78,7 @@ class Execution:
                 self._outcomes.finish(lease, exit_reason="stale")
                 return
             if lease.trace is not None:
-                await self._trace(lease, lease.trace)
+                await begin_trace(self._outcomes, lease, lease.trace)
             if self._stopping.is_set():  # the worker was stopped before the handler began
                 await self._outcomes.release(lease)
                 return
@@ -116,15 +114,6 @@ class Execution:
                 await self._write_outcome(attempt, ending)
         finally:
             self._attempts.discard(attempt)
-
-    async def _trace(self, lease: Lease, trace: AttemptTrace) -> None:
-        trace.begin()
-        if lease.claim.crashes > 0:
-            before = await self._outcomes.predecessor(lease)
-            if before is not None and before.outcome in ("expired", "worker_lost"):
-                trace.took_over(
-                    lost_worker=before.worker, lost_token=before.fencing_token, cause=before.outcome
-                )
 
     def _prepare(self, lease: Lease) -> Attempt:
         claim = lease.claim

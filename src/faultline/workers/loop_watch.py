@@ -240,7 +240,7 @@ class LoopWatch:
         for lease in self._held_leases:
             if steady_now() > give_up_at:
                 break
-            if timed_out is not None and lease is timed_out.lease:
+            if timed_out is not None and lease in timed_out.leases:
                 limit = timed_out.timeout_seconds
                 error = AttemptTimeout(f"{timed_out.task.name} ran longer than {limit:g} s")
                 text = f"{type(error).__name__}: {error}; it blocked the event loop"

@@ -21,14 +21,22 @@ class QueueGroup:
     second kind finds a job that was queued again before the cursor.
     """
 
-    def __init__(self, share: QueueShare) -> None:
+    def __init__(self, share: QueueShare, jobs_per_slot: int = 1) -> None:
         self.slots = share.slots
+        self.jobs_per_slot = jobs_per_slot  # more than one if all of its tasks have batch handlers
+        self.running_batches = 0
+        self.jobs_in_batches = 0  # that run
         self.weight = share.weight or 1
         self.credit = 0  # of the round robin; positive: the group's turn is near
         self.rotations = (PriorityRotation(), PriorityRotation())
 
     def free(self, taken: int, *, at_most: int) -> int:
-        return at_most if self.slots is None else min(at_most, self.slots - taken)
+        if self.slots is None:
+            return at_most
+        if self.jobs_per_slot == 1:
+            return min(at_most, self.slots - taken)
+        free_slots = self.slots - self.running_batches
+        return min(at_most, free_slots * self.jobs_per_slot - (taken - self.jobs_in_batches))
 
 
 class QueueGroups:
@@ -36,7 +44,8 @@ class QueueGroups:
 
     A lease that the worker holds takes a slot of its group until the end of its attempt is written. So a
     worker never holds more leases of a queue than the queue has slots, and a claimed job never waits for a
-    slot of its queue. The leases are counted for each claim, so that no slot can leak.
+    slot of its queue. The leases are counted for each claim, so that no slot can leak. A batch takes one
+    slot, if all tasks of the queue have batch handlers.
 
     If no queue has slots or a weight, there is one group, and every claim asks for all queues at once.
     """
@@ -50,7 +59,9 @@ class QueueGroups:
         self._held_leases = held_leases
         self._rotates = not settings.strict_priority
         self._own = {
-            name: QueueGroup(share) for name, share in shares.items() if not share.is_default
+            name: QueueGroup(share, queues.jobs_per_slot([name]))
+            for name, share in shares.items()
+            if not share.is_default
         }
         self._rest = QueueGroup(rest)
         self._is_divided = bool(self._own) or rest.slots is not None
@@ -68,7 +79,9 @@ class QueueGroups:
         taken = self._taken()
         named = [*self._own.items(), (EVERY_QUEUE, self._rest)]
         return {
-            name: (taken[group], group.slots) for name, group in named if group.slots is not None
+            name: (taken[group] if group.jobs_per_slot == 1 else group.running_batches, group.slots)
+            for name, group in named
+            if group.slots is not None
         }
 
     def free_queues(self) -> list[str]:
@@ -86,6 +99,28 @@ class QueueGroups:
         else:
             is_rest_free = True
         return [*names, EVERY_QUEUE] if self._queues.is_every and is_rest_free else names
+
+    @property
+    def jobs_per_slot(self) -> int:
+        """How many jobs a free slot takes if nothing else is known about them."""
+        return self._queues.jobs_per_slot(self._queues.names)
+
+    def may_start_batch(self, queue: str) -> bool:
+        """Whether the group of this queue has a slot for another batch."""
+        group = self._group_of(queue)
+        if group.slots is None or group.jobs_per_slot == 1:  # or the claim has taken care of it
+            return True
+        return group.running_batches < group.slots
+
+    def batch_started(self, queue: str, jobs: int) -> None:
+        group = self._group_of(queue)
+        group.running_batches += 1
+        group.jobs_in_batches += jobs
+
+    def batch_ended(self, queue: str, jobs: int) -> None:
+        group = self._group_of(queue)
+        group.running_batches -= 1
+        group.jobs_in_batches -= jobs
 
     def requests(self, wanted: int, *, is_from_start: bool) -> list[ClaimRequest]:
         """Divide a claim of `wanted` jobs; empty if no group has a free slot.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 
 from faultline.app import Faultline
 from faultline.config import WorkerSettings
@@ -20,6 +20,7 @@ from faultline.statements import queues
 from faultline.statements.statement import Statement
 from faultline.suggestions import did_you_mean
 from faultline.wording import listing
+from faultline.workers.batching import jobs_per_slot
 from faultline.workers.bounded_calls import NoReply
 
 _LOOK_SECONDS = 5.0
@@ -37,11 +38,19 @@ class ServedQueues:
             check_queue_name(name) for name in settings.queues or () if name != EVERY_QUEUE
         )
         self.tasks = {task.name: task.settings.queue for task in app.tasks.values()}
+        self._app = app
         self.is_every = EVERY_QUEUE in (settings.queues or ())
         self._own = tuple(sorted({DEFAULT_QUEUE, *self.tasks.values(), *given}))
         self._is_given = bool(given) and not self.is_every
         self.names = given if self._is_given else self._own
         self._look = asyncio.Event()
+
+    def jobs_per_slot(self, names: Iterable[str]) -> int:
+        """How many jobs a slot takes; 1 unless all tasks of these queues take batches."""
+        wanted = set(names)
+        return jobs_per_slot(
+            task for task in self._app.tasks.values() if task.settings.queue in wanted
+        )
 
     def report_mismatches(self) -> None:
         """Log queues that no task uses, and tasks whose queue is not served."""

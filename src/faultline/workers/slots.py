@@ -4,39 +4,52 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any
 
 from faultline.metrics import meter
 from faultline.steady import steady_now
+from faultline.task import Task
 from faultline.workers.background import BackgroundTasks, Wakeup, report_error
+from faultline.workers.batch_execution import BatchExecution
+from faultline.workers.batching import BatchCollector, ReadyBatch
 from faultline.workers.execution import Execution
 from faultline.workers.leases import Lease
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.queue_groups import QueueGroups
 
 # A lease that was claimed ahead and has waited this long is released, so that idle workers can claim it.
 _MAX_WAIT_SECONDS = 0.5
 
 
 class Slots:
-    """Runs at most `limit` attempts at once and buffers leases claimed ahead."""
+    """Runs at most `limit` attempts at once and buffers leases claimed ahead.
+
+    A batch takes one slot. Its leases wait in `BatchCollector` until it is full or due.
+    """
 
     def __init__(
         self,
         limit: int,
         execution: Execution,
+        batch_execution: BatchExecution,
         outcomes: Outcomes,
         background: BackgroundTasks,
         wakeup: Wakeup,
         *,
-        may_claim_ahead: Callable[[str], bool],
+        groups: QueueGroups,
+        tasks: Mapping[str, Task[Any, Any]],
     ) -> None:
         self._limit = limit
         self._execution = execution
+        self._batch_execution = batch_execution
         self._outcomes = outcomes
         self._background = background
         self._wakeup = wakeup
-        self._may_claim_ahead = may_claim_ahead
+        self._groups = groups
         self._buffered: deque[Lease] = deque()
+        self._batches = BatchCollector(tasks, self._fill)
+        self._ready: deque[ReadyBatch] = deque()
         self._running: set[asyncio.Task[None]] = set()
         # Attempts of queues with slots of their own. They say nothing about how many others end soon.
         self._never_ahead: set[asyncio.Task[None]] = set()
@@ -49,16 +62,33 @@ class Slots:
         return len(self._running)
 
     @property
+    def buffered(self) -> int:
+        """Jobs that wait for a slot."""
+        return len(self._buffered) + sum(len(batch.leases) for batch in self._ready)
+
+    @property
     def waiting(self) -> int:
-        return len(self._buffered)
+        """Jobs that wait for a slot, or for the rest of their batch."""
+        return self.buffered + self._batches.waiting
 
     @property
     def free(self) -> int:
         return self._limit - len(self._running)
 
+    def room(self, jobs_per_slot: int) -> int:
+        """How many jobs the free slots take, with those that are being collected."""
+        return self._batches.room(self.free, jobs_per_slot)
+
     def add(self, leases: Sequence[Lease]) -> None:
         """Start attempts while slots are free; release the leases if the worker stops."""
-        self._buffered.extend(leases)
+        if self._batches.is_used:
+            for lease in leases:
+                if not self._batches.collects(lease):
+                    self._buffered.append(lease)
+                elif (batch := self._batches.add(lease)) is not None:
+                    self._ready.append(batch)
+        else:
+            self._buffered.extend(leases)
         if self._is_closed:
             self._release_buffered()
         self._fill()
@@ -70,8 +100,13 @@ class Slots:
 
     def release_overdue(self) -> None:
         """Release buffered leases that waited too long, for idle workers."""
-        if self._buffered and steady_now() > self._buffered[0].taken_at + _MAX_WAIT_SECONDS:
-            self._release_buffered()
+        limit = steady_now() - _MAX_WAIT_SECONDS
+        if self._buffered and self._buffered[0].taken_at < limit:
+            self._release(self._taken_from_buffer())
+        if self._ready and self._ready[0].ready_at < limit:
+            self._release(self._taken_from_ready())
+        if self._batches.is_used:
+            self._release(self._batches.take_overdue(_MAX_WAIT_SECONDS))
 
     async def wait_idle(
         self, timeout_seconds: float, *, unless: asyncio.Event | None = None
@@ -94,27 +129,87 @@ class Slots:
             task.cancel()
 
     def _release_buffered(self) -> None:
-        while self._buffered:
-            self._background.spawn(self._outcomes.release(self._buffered.popleft()))
+        self._release(
+            [*self._taken_from_buffer(), *self._taken_from_ready(), *self._batches.take_all()]
+        )
+
+    def _release(self, leases: Sequence[Lease]) -> None:
+        for lease in leases:
+            self._background.spawn(self._outcomes.release(lease))
+
+    def _taken_from_buffer(self) -> list[Lease]:
+        leases = list(self._buffered)
+        self._buffered.clear()
+        return leases
+
+    def _taken_from_ready(self) -> list[Lease]:
+        leases = [lease for batch in self._ready for lease in batch.leases]
+        self._ready.clear()
+        return leases
 
     def _fill(self) -> None:
+        if self._batches.is_used:
+            self._fill_with_batches()
+            return
         buffered, running, limit = self._buffered, self._running, self._limit
         while buffered and len(running) < limit:
-            self.started += 1
-            lease = buffered.popleft()
-            task = asyncio.create_task(self._execution.run(lease))
-            running.add(task)
-            if not self._may_claim_ahead(lease.claim.queue):
-                self._never_ahead.add(task)
-            task.add_done_callback(self._attempt_ended)
+            self._start_job(buffered.popleft())
 
-    def _attempt_ended(self, task: asyncio.Task[None]) -> None:
+    def _fill_with_batches(self) -> None:
+        """Start jobs and batches, in the order in which they became ready."""
+        while self.free > 0:
+            batch = self._next_batch()
+            job = self._buffered[0] if self._buffered else None
+            if job is not None and (batch is None or job.taken_at <= batch.ready_at):
+                self._start_job(self._buffered.popleft())
+            elif batch is not None:
+                self._ready.remove(batch)
+                self._start_batch(batch)
+            else:
+                break
+
+    def _next_batch(self) -> ReadyBatch | None:
+        may_start = self._groups.may_start_batch
+        for batch in self._ready:
+            if may_start(batch.queue):
+                return batch
+        due = self._batches.take_due(may_start)
+        if due is not None:
+            self._ready.append(due)
+        return due
+
+    def _start_job(self, lease: Lease) -> None:
+        task = self._start(self._execution.run(lease), lease.claim.queue, jobs=1)
+        task.add_done_callback(self._attempt_ended)
+
+    def _start_batch(self, batch: ReadyBatch) -> None:
+        queue, jobs = batch.queue, len(batch.leases)
+        self._groups.batch_started(queue, jobs)
+        task = self._start(self._batch_execution.run(batch.leases), queue, jobs=jobs)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._groups.batch_ended(queue, jobs)
+            self._attempt_ended(task, jobs)
+
+        task.add_done_callback(ended)
+
+    def _start(
+        self, run: Coroutine[Any, Any, None], queue: str, *, jobs: int
+    ) -> asyncio.Task[None]:
+        self.started += jobs
+        task = asyncio.create_task(run)
+        self._running.add(task)
+        if not self._groups.may_claim_ahead(queue):
+            self._never_ahead.add(task)
+        return task
+
+    def _attempt_ended(self, task: asyncio.Task[None], jobs: int = 1) -> None:
         self._running.discard(task)
         if task in self._never_ahead:
             self._never_ahead.remove(task)
         else:
-            self.ended += 1
-        if self._buffered:
+            self.ended += jobs
+        if self._buffered or self._batches.is_used:
             self._fill()
         self._wakeup.set()
         report_error(task)

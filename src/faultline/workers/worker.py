@@ -30,6 +30,7 @@ from faultline.steady import steady_now
 from faultline.supported_system import require_posix_for_services
 from faultline.workers.attempt import AbortCause, Attempt
 from faultline.workers.background import BackgroundTasks, Wakeup
+from faultline.workers.batch_execution import BatchExecution
 from faultline.workers.bounded_calls import BoundedCalls, NoReply
 from faultline.workers.children import ChildDied, failure_of
 from faultline.workers.claiming import Claiming
@@ -149,14 +150,27 @@ class Worker:
             self_fencing=settings.self_fencing,
             progress=self._progress,
         )
+        batch_execution = BatchExecution(
+            app,
+            self._outcomes,
+            self._resources,
+            attempts=self._attempts,
+            background=background,
+            stopping=self._stopping,
+            server_failure=ServerFailure(outage_of(url), self._control),
+            self_fencing=settings.self_fencing,
+            progress=self._progress,
+        )
         self._groups = QueueGroups(settings, queues, held_leases)
         self._slots = Slots(
             settings.concurrency,
             execution,
+            batch_execution,
             self._outcomes,
             background,
             wakeup,
-            may_claim_ahead=self._groups.may_claim_ahead,
+            groups=self._groups,
+            tasks=app.tasks,
         )
         idleness = Idleness(settings.worker_id, self._control.run)
         self._claiming = Claiming(

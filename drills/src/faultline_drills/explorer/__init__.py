@@ -1,6 +1,7 @@
 """The interleaving explorer: runs real sessions in systematically chosen orders."""
 
 from faultline_drills.explorer import (  # they add their programs to PROGRAMS
+    batch_programs,
     limit_programs,
     schedule_programs,
 )
@@ -11,6 +12,7 @@ __all__ = [
     "PROGRAMS",
     "ExploreReport",
     "ProgramReport",
+    "batch_programs",
     "explore",
     "limit_programs",
     "schedule_programs",

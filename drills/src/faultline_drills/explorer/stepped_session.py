@@ -194,6 +194,7 @@ _STEP_NAMES = {
     "heartbeat": "renews its leases",
     "assert_fence": "checks the fence",
     "open_transaction": "checks the fence",
+    "open_batch": "checks the fence",
     "commit": "writes the ledger entry",
     "commit_many": "commits a batch",
     "fail": "reports a failure",

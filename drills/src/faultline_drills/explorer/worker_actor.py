@@ -15,6 +15,8 @@ from typing import Any, NamedTuple, TypeVar, cast
 import psycopg
 
 from faultline.attempt_transactions import AttemptTransactions
+from faultline.batch import Batch, BatchJob
+from faultline.batch_transactions import BatchTransactions
 from faultline.config import WorkerSettings
 from faultline.errors import FaultlineError
 from faultline.job import Job
@@ -30,11 +32,14 @@ from faultline.statements.statement import Statement
 from faultline.steady import steady_now
 from faultline.workers.attempt import Attempt, Raised, Returned
 from faultline.workers.background import BackgroundTasks, Wakeup
+from faultline.workers.batch_attempt import BatchAttempt
+from faultline.workers.batch_execution import BatchExecution
 from faultline.workers.committer import Committer
 from faultline.workers.execution import Execution
 from faultline.workers.heartbeat import Heartbeat
 from faultline.workers.leases import HeldLeases, Lease
 from faultline.workers.outcomes import Outcomes
+from faultline.workers.progress_reports import ProgressReports
 from faultline.workers.server_failure import ServerFailure
 from faultline_drills.explorer.program_execution import LEASE_SECONDS, QUEUE, ProgramExecution
 from faultline_drills.explorer.stepped_session import SteppedSession, SteppedSessionPool
@@ -42,6 +47,7 @@ from faultline_drills.recording.history import Phase, Verb
 
 T = TypeVar("T")
 Handler = Callable[["WorkerActor", Job], Any]
+BatchHandler = Callable[["WorkerActor", Batch[Any]], Any]
 
 _MAX_TRANSIENT_ERRORS = 20
 _MAX_LOCKED_ROUNDS = 50
@@ -158,6 +164,17 @@ class WorkerActor:
             server_failure=ServerFailure(Outage()),
             self_fencing=False,
         )
+        self._batches = BatchExecution(
+            unused,
+            self._outcomes,
+            unused,
+            attempts=set(),
+            background=_RunAtOnce(_NoWakeup()),
+            stopping=asyncio.Event(),
+            server_failure=ServerFailure(Outage()),
+            self_fencing=False,
+            progress=ProgressReports(self._open_session("progress")),
+        )
 
     def _open_session(self, purpose: str, **_: Any) -> ReconnectingSession:
         return SteppedReconnectingSession(self.execution.session(self.name, purpose), purpose)
@@ -241,6 +258,56 @@ class WorkerActor:
             run=run_handler,
         )
         return cast(Attempt, parts)
+
+    def attempt_batch(self, jobs: list[Job], handler: BatchHandler) -> None:
+        """Run a batch handler until no job is left, and settle each, as a worker does."""
+        numbers = {job: self._begin(job) for job in jobs}
+        held = jobs
+        while held:
+            attempt = self._batch_attempt_of(held, handler)
+            ending = run_to_completion(self._batches._run_handler(attempt))
+            again = run_to_completion(self._batches.outcomes.write(attempt, ending))
+            held = [job for job in held if self._held[job].lease in again]
+        self._flush()
+        for job, number in numbers.items():
+            self._end(job, number)
+
+    def _batch_attempt_of(self, jobs: list[Job], handler: BatchHandler) -> BatchAttempt:
+        """The parts of a run of a batch handler that `BatchExecution` uses."""
+        leases = [self._held[job].lease for job in jobs]
+        claims = [lease.claim for lease in leases]
+        made: dict[str, BatchJob[Any]] = {}
+        transactions = BatchTransactions(
+            claims, leases, lambda of: [made[claim.id].result for claim in of]
+        )
+        for lease in leases:
+            made[lease.claim.id] = BatchJob(
+                lease.claim,
+                {},
+                lease=lease,
+                pool=self._pool,
+                async_pool=None,
+                transactions=transactions,
+            )
+        batch = Batch(list(made.values()), transactions, self._pool, None)
+
+        async def run_handler(tools: object) -> Returned | Raised:
+            try:
+                return Returned(handler(self, batch))
+            except (SimulatedFailure, FaultlineError, psycopg.OperationalError) as error:
+                return Raised(error)
+
+        parts = SimpleNamespace(
+            task=SimpleNamespace(name="explored"),
+            batch=batch,
+            claim=claims[0],
+            lease=leases[0],
+            leases=tuple(leases),
+            transactions=transactions,
+            batch_transactions=transactions,
+            run=run_handler,
+        )
+        return cast(BatchAttempt, parts)
 
     def _flush(self) -> None:
         waiting = list(self._committer._waiting)
@@ -333,3 +400,34 @@ def snoozes(worker: WorkerActor, job: Job) -> None:
 
 def fails(worker: WorkerActor, job: Job) -> None:
     raise SimulatedFailure("the handler failed")
+
+
+# ── batch handlers ───────────────────────────────────────────────────────────────────────────────
+
+
+def in_batch_transaction(worker: WorkerActor, batch: Batch[Any]) -> None:
+    with batch.transaction() as tx:
+        for job in batch:
+            write_effect(tx, job)
+
+
+def in_batch_with_fenced_step(worker: WorkerActor, batch: Batch[Any]) -> None:
+    with batch.fenced() as tx:
+        for job in batch:
+            write_effect(tx, job, is_step=True)
+    in_batch_transaction(worker, batch)
+
+
+def in_batch_at_repeatable_read(worker: WorkerActor, batch: Batch[Any]) -> None:
+    with batch.transaction(isolation=psycopg.IsolationLevel.REPEATABLE_READ) as tx:
+        for job in batch:
+            write_effect(tx, job)
+
+
+def failing_the_last(worker: WorkerActor, batch: Batch[Any]) -> None:
+    """Write for all jobs, then fail one of two: its write must not be committed."""
+    with batch.transaction() as tx:
+        for job in batch:
+            write_effect(tx, job)
+        if len(batch) > 1:
+            batch.fail(batch.jobs[-1], SimulatedFailure("the handler failed one job"))

@@ -6,6 +6,7 @@ lost without any drill failing.
 
 from __future__ import annotations
 
+from faultline_drills.mutants.batches import BATCH_MUTANTS
 from faultline_drills.mutants.epochs import EPOCH_MUTANTS
 from faultline_drills.mutants.fence import FENCE_MUTANTS
 from faultline_drills.mutants.limits import LIMIT_MUTANTS
@@ -21,6 +22,7 @@ from faultline_drills.mutants.workers import WORKER_MUTANTS
 MUTANTS: tuple[Mutant, ...] = (
     *FENCE_MUTANTS,
     *TRANSACTION_MUTANTS,
+    *BATCH_MUTANTS,
     *CLAIM_MUTANTS,
     *LOCK_MUTANTS,
     *LIMIT_MUTANTS,

@@ -161,8 +161,8 @@ PLACE_MUTANTS = (
         (
             Edit(
                 "workers/queue_groups.py",
-                "        return at_most if self.slots is None else min(at_most, self.slots - taken)\n",
-                "        return at_most\n",
+                "            return min(at_most, self.slots - taken)\n",
+                "            return at_most\n",
             ),
         ),
     ),

@@ -20,8 +20,8 @@ TRANSACTION_MUTANTS = (
         "a job's transaction commits without its ledger entry",
         _OWN_COMMIT,
         (
-            "        IF NOT FOUND THEN\n            PERFORM",
-            "        IF false THEN\n            PERFORM",
+            "        IF NOT FOUND OR (NEW.batch_id",
+            "        IF false AND (NEW.batch_id",
         ),
         path=HANDLER_TRANSACTIONS,
     ),
@@ -30,8 +30,8 @@ TRANSACTION_MUTANTS = (
         "a fenced step commits before its block has ended",
         _OWN_COMMIT,
         (
-            "ELSIF current_setting('faultline.closed', true) IS DISTINCT FROM",
-            "ELSIF false AND current_setting('faultline.closed', true) IS DISTINCT FROM",
+            "ELSIF current_setting('faultline.closed', true)\n",
+            "ELSIF false AND current_setting('faultline.closed', true)\n",
         ),
         path=HANDLER_TRANSACTIONS,
     ),

@@ -39,11 +39,13 @@ _SENT_BY_HANDLERS = (
 
 @scenario(shows=("ended_transactions", "refusals", "retries", "commits"), breaks_naive=True)
 def handler_ends_its_transaction(drill: DrillContext) -> None:
-    claim = _claimed(drill)
-    for name in _sequences(claim):
-        _try_sequence(drill, name, claim)
-        claim = _claimed(drill)
-    run(drill.conn, protocol.release(claim))
+    for make, jobs in ((_sequences, 1), (_sequences_of_batches, 2)):
+        claims = _claimed(drill, jobs)
+        for name in make(*claims):
+            _try_sequence(drill, name, claims, make(*claims)[name])
+            claims = _claimed(drill, jobs)
+        for claim in claims:
+            run(drill.conn, protocol.release(claim))
     for number, statement in enumerate(_SENT_BY_HANDLERS):
         drill.inject("ended_transaction", statement.partition(";")[0].casefold().replace(" ", "_"))
         drill.submit(end_transaction, number=number, statement=statement)
@@ -51,11 +53,11 @@ def handler_ends_its_transaction(drill: DrillContext) -> None:
     drill.wait_until(lambda: drill.unfinished() == 0, "the end of all jobs")
 
 
-def _claimed(drill: DrillContext) -> Claim:
-    drill.submit(pay, number=0)
-    take = protocol.claim("clerk", ["default"], batch_size=1, lease_seconds=_LONG)
-    (claim,) = run(drill.conn, take)
-    return claim
+def _claimed(drill: DrillContext, jobs: int) -> list[Claim]:
+    for number in range(jobs):
+        drill.submit(pay, number=number)
+    take = protocol.claim("clerk", ["default"], batch_size=jobs, lease_seconds=_LONG)
+    return run(drill.conn, take)
 
 
 def _sequences(claim: Claim) -> dict[str, tuple[_Step, ...]]:
@@ -91,14 +93,42 @@ def _sequences(claim: Claim) -> dict[str, tuple[_Step, ...]]:
     }
 
 
-def _try_sequence(drill: DrillContext, name: str, claim: Claim) -> None:
+def _sequences_of_batches(first: Claim, second: Claim) -> dict[str, tuple[_Step, ...]]:
+    """The same for the transaction of a batch handler with two jobs."""
+    both = (first, second)
+    opening = transactions.open_batch(both, completes=True, idle_seconds=_LONG)
+    step = transactions.open_batch(both, completes=False, idle_seconds=_LONG)
+    closing = transactions.close_batch(both)
+    return {
+        "an early commit of a batch": ("BEGIN", opening, _WRITE, "COMMIT"),
+        "an early commit of a step of a batch": ("BEGIN", step, _WRITE, "COMMIT"),
+        "a batch with the entry of its first job": (
+            *("BEGIN", opening, _WRITE, protocol.commit(first), "COMMIT"),
+        ),
+        "a batch that is closed for its first job": (
+            *("BEGIN", opening, _WRITE, transactions.close_batch([first]), "COMMIT"),
+        ),
+        "a batch closed after a rollback": ("BEGIN", opening, "ROLLBACK", "BEGIN", closing),
+        "a step of a batch whose end was rolled back": (
+            *("BEGIN", step, _WRITE, "SAVEPOINT s", closing, "ROLLBACK TO s", "COMMIT"),
+        ),
+        "an opening of a batch in a savepoint": (
+            *("BEGIN", "SAVEPOINT s", opening, "ROLLBACK TO s", _WRITE, "COMMIT"),
+        ),
+    }
+
+
+def _try_sequence(
+    drill: DrillContext, name: str, claims: Sequence[Claim], steps: Sequence[_Step]
+) -> None:
     drill.inject("ended_transaction", name.replace(" ", "_"))
     with connect(drill.url, application_name="faultline drill") as conn:
-        refused = _is_refused(conn, claim, _sequences(claim)[name])
+        refused = _is_refused(conn, claims[0], steps)
     drill.expect(refused, f"{name} was not refused")
     drill.injected["refusal"] += refused
-    with contextlib.suppress(StaleLease):  # the control has committed the job
-        run(drill.conn, protocol.fail(claim, error=f"ended its transaction: {name}"))
+    for claim in claims:
+        with contextlib.suppress(StaleLease):  # the control has committed the job
+            run(drill.conn, protocol.fail(claim, error=f"ended its transaction: {name}"))
 
 
 def _is_refused(conn: Connection, claim: Claim, steps: Sequence[_Step]) -> bool:

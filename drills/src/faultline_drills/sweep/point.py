@@ -119,6 +119,8 @@ def _what(message: Message) -> str:
         return "COMMIT"
     if "faultline.open_transaction(" in sql:  # the same message resets the session
         return "BEGIN"
+    if "faultline.open_batch(" in sql:
+        return "BEGIN of a batch"
     words = sql.partition(";")[0].split()[:_WORDS]
     if not words:
         return "check of a pooled session"

@@ -36,12 +36,14 @@ class TargetSetup:
 
 
 def _enqueue_jobs(drill: DrillContext) -> None:
-    """Enqueue a long job, one without writes, a failing one, one with `job.commit`."""
+    """Enqueue jobs of every kind: long, failing, with `job.commit`, and a batch."""
     long, short = drill.settings.lease_seconds * 0.6, drill.settings.lease_seconds * 0.2
     drill.submit(tasks.pay, number=1, parts=2, work_seconds=long)
     drill.submit(tasks.note, number=2)
     drill.submit(tasks.pay, number=3, work_seconds=short, plan={"1": "raise@half"})
     drill.submit(tasks.pay_by_hand, number=4, work_seconds=short)
+    for number in range(5, 8):
+        drill.submit(tasks.pay_in_batch, number=number)
 
 
 def _leave_leases(drill: DrillContext) -> None:

@@ -6,11 +6,11 @@ import asyncio
 import contextlib
 import os
 import time
-from typing import LiteralString
+from typing import Any, LiteralString
 
 import psycopg
 
-from faultline import Faultline, Job
+from faultline import Batch, Faultline, Job
 from faultline.retry_policy import RetryPolicy
 from faultline_drills.workload.external_store import ADDRESS_VARIABLE, call_external_store
 from faultline_drills.workload.plan import act, reach_point
@@ -65,6 +65,19 @@ async def pay_account(
 ) -> None:
     """A payment of which a limit lets few run at once for each account."""
     await pay.handler(job, number, work_seconds=work_seconds, plan=plan)
+
+
+@app.batch_task(name="drill.pay_in_batch", max_attempts=20, retry=SOON, max_wait=1.0)
+async def pay_in_batch(batch: Batch[dict[str, Any]]) -> None:
+    """One row for each job of a batch, in one transaction for all."""
+    for job in batch:
+        await reach_point(job.args.get("plan"), job.token, "start")
+    async with batch.transaction() as conn:
+        for job in batch:
+            await _write(conn, job, 1)
+            await reach_point(job.args.get("plan"), job.token, "half")
+        for job in batch:
+            await reach_point(job.args.get("plan"), job.token, "before_commit")
 
 
 @app.task(name="drill.pay_by_hand", max_attempts=20, retry=SOON)

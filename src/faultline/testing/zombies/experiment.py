@@ -8,7 +8,7 @@ import gc
 import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from typing import Any, assert_never
 from uuid import UUID
 
@@ -43,7 +43,7 @@ class Experiment:
         self,
         app: Faultline,
         task: Task[Any, Any],
-        job_id: UUID,
+        job_ids: Sequence[UUID],
         conn: Connection,
         *,
         planned: PlannedFault | None,
@@ -51,7 +51,8 @@ class Experiment:
     ) -> None:
         self._app = app
         self._task = task
-        self._job_id = job_id
+        self._job_id = job_ids[0]  # the one that is taken over
+        self._job_ids = job_ids  # of the same batch
         self._conn = conn
         self._planned = planned
         self._limit_seconds = limit_seconds
@@ -111,6 +112,7 @@ class Experiment:
     def _pause(self, planned: PlannedFault, a: LoopThread) -> None:
         self._log(f"A is stopped {planned.point.moment}; its lease expires")
         self._expire_lease()
+        self._expire_all()
         sessions_of_a = database_control.other_sessions(self._conn)
         b = self._start("B")
         deadline = time.monotonic() + self._limit_seconds
@@ -160,7 +162,7 @@ class Experiment:
         disconnect_loop(a.loop)
         self.first.is_disconnected = True
         database_control.end_other_sessions(self._conn)
-        database_control.expire_lease(self._conn, self._job_id)
+        self._expire_all()
 
     def _expire_lease(self) -> None:
         if database_control.end_idle_fenced_transactions(self._conn, self._job_id):
@@ -172,12 +174,20 @@ class Experiment:
     def _finish_job(self) -> None:
         """Let B run the job, and jobs that it enqueued, until it succeeded or failed."""
         for _ in range(self._task.settings.max_attempts + _EXTRA_ROUNDS):
-            state = database_control.job_snapshot(self._conn, self._job_id).state
-            if state in ("succeeded", "failed") and not database_control.is_any_job_due(self._conn):
+            states = {
+                database_control.job_snapshot(self._conn, each).state for each in self._job_ids
+            }
+            is_over = states <= {"succeeded", "failed"}
+            if is_over and not database_control.is_any_job_due(self._conn):
                 return
-            database_control.expire_lease(self._conn, self._job_id)
-            database_control.make_due(self._conn, self._job_id)
+            self._expire_all()
+            for job_id in self._job_ids:
+                database_control.make_due(self._conn, job_id)
             self._await_end(self._start("B"), "B")
+
+    def _expire_all(self) -> None:
+        for job_id in self._job_ids:
+            database_control.expire_lease(self._conn, job_id)
 
     # ── the workers ──────────────────────────────────────────────────────────────────────────────
 
@@ -194,7 +204,7 @@ class Experiment:
             lease_seconds=_LEASE_SECONDS,
             poll_seconds=0.05,
             drain_seconds=self._limit_seconds,
-            max_jobs=1 if actor == "A" else 0,
+            max_jobs=len(self._job_ids) if actor == "A" else 0,
             warns_of_weak_durability=False,
         )
 
@@ -209,9 +219,12 @@ class Experiment:
 
         return LoopThread(work)
 
-    def _make_monitor(self, actor: str) -> Callable[[Task[Any, Any], Job], AttemptMonitor | None]:
-        def make(task: Task[Any, Any], job: Job) -> AttemptMonitor | None:
-            if job.id != self._job_id:
+    def _make_monitor(
+        self, actor: str
+    ) -> Callable[[Task[Any, Any], Sequence[Job]], AttemptMonitor | None]:
+        def make(task: Task[Any, Any], jobs: Sequence[Job]) -> AttemptMonitor | None:
+            job = next((job for job in jobs if job.id == self._job_id), None)
+            if job is None:
                 return None
             planned = self._planned if actor == "A" else None
             monitor = AttemptMonitor(actor, job, handler_code(task.handler), self.story, planned)

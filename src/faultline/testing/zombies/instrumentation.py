@@ -11,10 +11,11 @@ import asyncio
 import contextlib
 import logging
 import threading
-from collections.abc import Callable, Coroutine, Generator, Iterator
+from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from faultline.batch import Batch
 from faultline.job import Job
 from faultline.postgres import sessions
 from faultline.postgres.driver import (
@@ -32,7 +33,7 @@ from faultline.testing.zombies.monitor import (
 )
 from faultline.testing.zombies.points import describe_call
 
-MakeMonitor = Callable[[Task[Any, Any], Job], AttemptMonitor | None]
+MakeMonitor = Callable[[Task[Any, Any], Sequence[Job]], AttemptMonitor | None]
 _patch_lock = threading.Lock()
 
 
@@ -62,16 +63,23 @@ class InstrumentedCoroutine:
                 step, sent_value = self._coroutine.throw, error
 
 
+def jobs_of(job: Job | Batch[Any]) -> Sequence[Job]:
+    """The jobs of one call of a handler."""
+    return job.jobs if isinstance(job, Batch) else (job,)
+
+
 def instrument_handler(task: Task[Any, Any], make_monitor: MakeMonitor) -> Callable[..., Any]:
     """Return the task's handler, monitored if `make_monitor` returns a monitor."""
 
-    def plain(job: Job, /, *args: Any, **kwargs: Any) -> Any:
-        monitor = make_monitor(task, job)
+    handler: Callable[..., Any] = task.handler
+
+    def plain(job: Job | Batch[Any], /, *args: Any, **kwargs: Any) -> Any:
+        monitor = make_monitor(task, jobs_of(job))
         if monitor is None:
-            return task.handler(job, *args, **kwargs)
+            return handler(job, *args, **kwargs)
         reset = current_monitor.set(monitor)
         try:
-            value = task.handler(job, *args, **kwargs)
+            value = handler(job, *args, **kwargs)
             monitor.end()
             return value
         except BaseException as error:
@@ -81,13 +89,13 @@ def instrument_handler(task: Task[Any, Any], make_monitor: MakeMonitor) -> Calla
             monitor.ended.set()
             current_monitor.reset(reset)
 
-    async def awaited(job: Job, /, *args: Any, **kwargs: Any) -> Any:
-        monitor = make_monitor(task, job)
+    async def awaited(job: Job | Batch[Any], /, *args: Any, **kwargs: Any) -> Any:
+        monitor = make_monitor(task, jobs_of(job))
         if monitor is None:
-            return await task.handler(job, *args, **kwargs)
+            return await handler(job, *args, **kwargs)
         reset = current_monitor.set(monitor)
         try:
-            value = await InstrumentedCoroutine(task.handler(job, *args, **kwargs), monitor)
+            value = await InstrumentedCoroutine(handler(job, *args, **kwargs), monitor)
             monitor.end()
             return value
         except BaseException as error:

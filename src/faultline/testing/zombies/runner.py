@@ -43,7 +43,7 @@ Invariant = Callable[[Connection], object]
 def zombies(
     app: Faultline,
     task: Task[Any, Any],
-    args: Mapping[str, Any] | None = None,
+    args: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None,
     *,
     invariant: Invariant,
     arrange: Arrange | None = None,
@@ -56,16 +56,18 @@ def zombies(
 
     `invariant` is called with a connection after the job has ended. It raises AssertionError or returns
     False if it is violated. Each run starts from the test's database as it is now; `arrange` is called with
-    a connection before each run, to reset state outside of the database. Raises ZombieEffect, with a table
-    and the log of a run, if a fault violates the invariant or keeps the job from succeeding; NotExercised
-    if the runs could not be carried out.
+    a connection before each run, to reset state outside of the database. For a task with a batch handler,
+    `args` may be a list: the jobs of one batch, of which the first is taken over.
+
+    Raises ZombieEffect, with a table and the log of a run, if a fault violates the invariant or keeps the
+    job from succeeding; NotExercised if the runs could not be carried out.
     """
     __tracebackhide__ = True  # pytest shows the report at the caller's line
     if app.tasks.get(task.name) is not task:
         raise InvalidInput(f"{task.name} is not a task of this application")
     requested = tuple(Fault(fault) for fault in faults)
     runner = _Runner(
-        app, task, dict(args or {}), invariant, arrange, must_succeed, run_limit_seconds
+        app, task, _as_list(task, args), invariant, arrange, must_succeed, run_limit_seconds
     )
     with database_snapshot(app) as snapshot, patched_driver(), patched_asyncpg():
         points, answers = runner.find_points(snapshot)
@@ -97,12 +99,26 @@ def _require_exercised(report: ZombieReport, requested: Sequence[Fault], *, expl
         raise NotExercised(f"no run of {report.task} led to a second attempt")
 
 
+def _as_list(
+    task: Task[Any, Any], args: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None
+) -> list[dict[str, Any]]:
+    if args is None or isinstance(args, Mapping):
+        return [dict(args or {})]
+    batch = task.settings.batch
+    if not args or batch is None or len(args) > batch.max_size:
+        raise InvalidInput(
+            f"zombies needs the arguments of one job of {task.name}, or of one batch of jobs",
+            hint="a list is for a task with a batch handler, and has at most max_size jobs",
+        )
+    return [dict(each) for each in args]
+
+
 class _Runner:
     def __init__(
         self,
         app: Faultline,
         task: Task[Any, Any],
-        args: dict[str, Any],
+        args: list[dict[str, Any]],
         invariant: Invariant,
         arrange: Arrange | None,
         must_succeed: bool,
@@ -118,13 +134,14 @@ class _Runner:
 
     def find_points(self, snapshot: DatabaseSnapshot) -> tuple[tuple[Point, ...], frozenset[Point]]:
         """Run the job without a fault; return its points and those that end transactions."""
-        with self._experiment(snapshot, None) as (experiment, conn, job_id):
+        with self._experiment(snapshot, None) as (experiment, conn, job_ids):
             experiment.run()
             first = experiment.first
             if first is None:
                 raise NotExercised(f"{self._task.name} did not run")
-            job = database_control.job_snapshot(conn, job_id)
-            if reason := self._violation(job):
+            jobs = [database_control.job_snapshot(conn, job_id) for job_id in job_ids]
+            job = jobs[0]
+            if reason := self._violation(jobs):
                 raise NotExercised(
                     f"{self._task.name} fails without a fault: {reason}\n{experiment.story}"
                 )
@@ -141,11 +158,12 @@ class _Runner:
             return tuple(first.points), frozenset(first.answers)
 
     def run(self, snapshot: DatabaseSnapshot, point: Point, fault: Fault) -> Run:
-        with self._experiment(snapshot, PlannedFault(point, fault)) as (experiment, conn, job_id):
+        with self._experiment(snapshot, PlannedFault(point, fault)) as (experiment, conn, job_ids):
             experiment.run()
-            job = database_control.job_snapshot(conn, job_id)
+            jobs = [database_control.job_snapshot(conn, job_id) for job_id in job_ids]
+            job = jobs[0]
             experiment.story.add(f"the end: {job.state}, token {job.token}")
-            reason = self._violation(job)
+            reason = self._violation(jobs)
             return Run(
                 point=point,
                 fault=fault,
@@ -159,26 +177,28 @@ class _Runner:
     @contextlib.contextmanager
     def _experiment(
         self, snapshot: DatabaseSnapshot, planned: PlannedFault | None
-    ) -> Iterator[tuple[Experiment, Connection, UUID]]:
+    ) -> Iterator[tuple[Experiment, Connection, list[UUID]]]:
         snapshot.restore()
         with connect(self._app.database_url, application_name="faultline testing") as conn:
             if self._arrange is not None:
                 self._arrange(conn)
-            job_id = self._task.options(conn=conn).enqueue(**self._args).job_id
+            with conn.transaction():  # so that one claim gets all of them
+                enqueued = self._task.options(conn=conn).enqueue_many(self._args)
+            job_ids = [each.job_id for each in enqueued]
             experiment = Experiment(
                 self._app,
                 self._task,
-                job_id,
+                job_ids,
                 conn,
                 planned=planned,
                 limit_seconds=self._limit_seconds,
             )
             try:
-                yield experiment, conn, job_id
+                yield experiment, conn, job_ids
             finally:
                 experiment.clean_up()
 
-    def _violation(self, job: database_control.JobSnapshot) -> str | None:
+    def _violation(self, jobs: Sequence[database_control.JobSnapshot]) -> str | None:
         """Return what is violated, or None. The invariant gets a separate connection."""
         try:
             with connect(self._app.database_url, application_name="faultline invariant") as conn:
@@ -188,7 +208,9 @@ class _Runner:
             return next(iter(str(error).splitlines()), "the invariant")
         if result is False:
             return "the invariant returned False"
-        if self._must_succeed and job.state != "succeeded":
+        unfinished = [job for job in jobs if job.state != "succeeded"]
+        if self._must_succeed and unfinished:
+            job = unfinished[0]
             return f"the job is {job.state} ({job.failed_reason or 'it did not end'})"
         return None
 

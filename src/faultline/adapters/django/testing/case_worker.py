@@ -69,6 +69,11 @@ class CaseWorker:
     def run(self, claim: Claim) -> Attempted:
         attempt = AttemptTransactions(claim, TestLease())
         task = self._app.find_task(claim.task)
+        if task.settings.batch is not None:
+            raise InvalidInput(
+                f"{task.name} has a batch handler, which a TestCase cannot run",
+                hint="test it in a TransactionTestCase, with faultline.testing.run_until_idle",
+            )
         pool = cast(AsyncPool, NoPool()) if task.is_async else None
         job = Job(claim, TestLease(), _refuse, pool, transactions=attempt)
         before = self._wrapper.savepoint()
