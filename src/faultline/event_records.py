@@ -32,8 +32,16 @@ def write(event: str, level: int, fields: Mapping[str, Any]) -> None:
         record = _logger.makeRecord(_logger.name, level, "(unknown file)", 0, message, (), None)
         record.__dict__[f"{PREFIX}event"] = event
         for name, value in fields.items():
-            record.__dict__[_BELOW.get(name, PREFIX + name)] = value
+            if name in _BELOW:
+                record.__dict__[_BELOW[name]] = _encodable(value)
+            else:
+                record.__dict__[PREFIX + name] = value
         _logger.handle(record)
+
+
+def _encodable(text: object) -> str | None:
+    """Escape lone surrogates, which a file in UTF-8 cannot store: handlers' errors may have some."""
+    return None if text is None else str(text).encode("utf-8", "backslashreplace").decode()
 
 
 def _pair(name: str, value: object) -> str:

@@ -136,3 +136,9 @@ def test_an_error_of_the_programs_logging_stops_nothing(root: Root) -> None:
     finally:
         logger.removeFilter(refuse)
     assert root.records == []
+
+
+def test_a_traceback_with_a_lone_surrogate_can_be_written_to_a_file(root: Root) -> None:
+    write("job_dead", logging.WARNING, {"traceback": "ValueError: a\udc80b"})
+    assert "ValueError: a\\udc80b" in root.text.getvalue()
+    root.text.getvalue().encode()
