@@ -50,6 +50,17 @@ _WORK = (
         unit="s",
     ),
     graph(
+        "Jobs per batch, 95th percentile",
+        Query(
+            "histogram_quantile(0.95, sum by (le, instance)"
+            f" (rate(faultline_batch_jobs_bucket{_MATCHING}[$__rate_interval])))",
+            "{{instance}}",
+        ),
+        description="Jobs of one call of a batch handler. Near max_size: the queue is full, or a"
+        " larger max_size would help.",
+        unit="short",
+    ),
+    graph(
         "Coordination overhead",
         Query(
             f"instance:faultline_coordination_overhead:ratio_rate5m{_MATCHING}",

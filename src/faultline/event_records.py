@@ -40,7 +40,7 @@ def write(event: str, level: int, fields: Mapping[str, Any]) -> None:
 
 
 def _encodable(text: object) -> str | None:
-    """Escape lone surrogates, which a file in UTF-8 cannot store: handlers' errors may have some."""
+    """Escape lone surrogates of handlers' errors: UTF-8 cannot store them."""
     return None if text is None else str(text).encode("utf-8", "backslashreplace").decode()
 
 
