@@ -193,7 +193,7 @@ class Execution:
         outcomes, lease, transactions = self._outcomes, attempt.lease, attempt.transactions
         if isinstance(ending, Raised):
             ending = Raised(request_of(ending.error))
-        if self._progress is not None:
+        if self._progress is not None and self._progress.is_used:
             if isinstance(ending, Returned) or transactions.phase is not CommitPhase.UNCOMMITTED:
                 self._progress.drop(lease)
             else:

@@ -38,11 +38,13 @@ class ProgressReports:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._has_reports = asyncio.Event()
         self._is_woken = False
+        self.is_used = False  # by any job so far
         self._sending: dict[str, asyncio.Task[Sequence[ProgressReport]]] = {}  # by lease
 
     def report(self, claim: Claim, fraction: float, message: str | None) -> None:
         """Note a report. From any thread; it never waits and never fails."""
         self._newest[claim.lease] = ProgressReport(claim, fraction, message)
+        self.is_used = True
         if not self._is_woken and self._loop is not None:
             # Set before the loop can run: `run` may clear it while call_soon_threadsafe has not returned.
             self._is_woken = True

@@ -64,7 +64,7 @@ class QueueGroups:
             if not share.is_default
         }
         self._rest = QueueGroup(rest)
-        self._is_divided = bool(self._own) or rest.slots is not None
+        self.is_divided = bool(self._own) or rest.slots is not None
         self._batches: dict[QueueGroup, int] = {}  # of the last claim
         self._is_from_start = False
         self._has_unasked = False  # groups with free slots that the last claim did not ask
@@ -87,7 +87,7 @@ class QueueGroups:
     def free_queues(self) -> list[str]:
         """The queues that have a free slot, and '*' if the worker serves every queue."""
         names = list(self._queues.names)
-        if self._is_divided:
+        if self.is_divided:
             taken = self._taken()
             full = {
                 group
@@ -130,7 +130,7 @@ class QueueGroups:
         """
         self._left_out, self._short = self._short, []
         self._is_from_start = is_from_start
-        if self._is_divided:
+        if self.is_divided:
             self._batches = self._divide(wanted)
         else:
             self._batches = {self._rest: wanted} if wanted > 0 else {}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from faultline.metrics import meter
@@ -179,29 +179,27 @@ class Slots:
         return due
 
     def _start_job(self, lease: Lease) -> None:
-        task = self._start(self._execution.run(lease), lease.claim.queue, jobs=1)
+        self.started += 1
+        task = asyncio.create_task(self._execution.run(lease))
+        self._running.add(task)
+        if self._groups.is_divided and not self._groups.may_claim_ahead(lease.claim.queue):
+            self._never_ahead.add(task)
         task.add_done_callback(self._attempt_ended)
 
     def _start_batch(self, batch: ReadyBatch) -> None:
         queue, jobs = batch.queue, len(batch.leases)
         self._groups.batch_started(queue, jobs)
-        task = self._start(self._batch_execution.run(batch.leases), queue, jobs=jobs)
+        self.started += jobs
+        task = asyncio.create_task(self._batch_execution.run(batch.leases))
+        self._running.add(task)
+        if not self._groups.may_claim_ahead(queue):
+            self._never_ahead.add(task)
 
         def ended(task: asyncio.Task[None]) -> None:
             self._groups.batch_ended(queue, jobs)
             self._attempt_ended(task, jobs)
 
         task.add_done_callback(ended)
-
-    def _start(
-        self, run: Coroutine[Any, Any, None], queue: str, *, jobs: int
-    ) -> asyncio.Task[None]:
-        self.started += jobs
-        task = asyncio.create_task(run)
-        self._running.add(task)
-        if not self._groups.may_claim_ahead(queue):
-            self._never_ahead.add(task)
-        return task
 
     def _attempt_ended(self, task: asyncio.Task[None], jobs: int = 1) -> None:
         self._running.discard(task)
