@@ -30,6 +30,7 @@ def depth(page: Migration) -> dict[str, int]:
 EMPTY = {"queued": 0, "running": 0, "scheduled": 0, "deferred": 0, "failed": 0}
 
 
+@pytest.mark.slow
 def test_old_workers_drain_while_new_jobs_run_on_faultline(page: Migration) -> None:
     page.run("faultline migrate")
     page.run("python billing.py 1 11")
