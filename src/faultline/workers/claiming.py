@@ -102,6 +102,7 @@ class Claiming:
                     await self._control.pause(error, stop=self._stopping)
                     continue
                 self._slots.add(leases)
+                self._jobs_per_slot = self._slots.jobs_per_slot(leases) or self._jobs_per_slot
                 if may_have_more:
                     continue
                 self._flush_metrics()
