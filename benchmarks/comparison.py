@@ -59,6 +59,8 @@ def turns(
 
 def excluded_because(peer: Peer, workload: Workload) -> str | None:
     """Return why the peer excludes the workload or its kind of jobs, else None."""
+    if workload.in_batches and peer.batches is None:
+        return "it neither has batch handlers nor finishes jobs in batches"
     return peer.cannot.get(workload.name) or peer.cannot.get(str(workload.size))
 
 

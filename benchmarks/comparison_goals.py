@@ -17,6 +17,8 @@ _WRITE = "jobs with one write each, in their own fenced transaction"
 _WRITE_EACH = (
     "jobs with one write each, finished one by one (Faultline: in their own fenced transaction)"
 )
+_DRAIN_BATCH = "no-op jobs in batches (Faultline: a batch handler of up to 100)"
+_WRITE_BATCH = "jobs with one write each in batches (Faultline: a fenced transaction for up to 100)"
 _FENCE = "the cost of the fence"
 
 # (measure, the peer's folder or BEST or BEST_PYTHON, the goal)
@@ -29,6 +31,10 @@ COMPARISON_GOALS = (
     ("drain", RAW_SQL, Goal(_DRAIN, "the same SQL in a bare loop on one connection", 0.8)),
     ("write_each", BEST_PYTHON, Goal(_WRITE_EACH, f"{BEST_PYTHON}, per-job completion", 3)),
     ("write", RAW_SQL, Goal(_WRITE, "the same SQL in a bare loop on as many connections", 0.6)),
+    ("drain_batch", "pg_boss", Goal(_DRAIN_BATCH, "pg-boss", 1.3)),
+    ("drain_batch", "graphile_worker", Goal(_DRAIN_BATCH, "graphile-worker", 1.3)),
+    ("write_batch", "pg_boss", Goal(_WRITE_BATCH, "pg-boss", 1.5)),
+    ("write_batch", "graphile_worker", Goal(_WRITE_BATCH, "graphile-worker", 3)),
     ("drain", NAIVE, Goal(_FENCE, "the same worker without it, no-op jobs", 0.85)),
     ("write", NAIVE, Goal(_FENCE, "the same worker without it, one write per job", 0.85)),
     ("bulk_enqueue", BEST, Goal("bulk enqueue, 1,000 at a time", BEST, 1)),

@@ -34,6 +34,7 @@ class Peer:
     jobs: Mapping[str, int]
     concurrency: Mapping[str, int] = field(default_factory=dict)  # by workload
     cannot: Mapping[str, str] = field(default_factory=dict)  # by workload: the reason
+    batches: str | None = None  # what is done or finished together; None: it has no batches
     recovery: str | None = None  # how it notices a dead worker; None: not measured
     folder: Path
 
@@ -76,6 +77,7 @@ def load_peer(folder: Path) -> Peer:
             jobs=described["jobs"],
             concurrency=described.get("concurrency", {}),
             cannot=described.get("cannot", {}),
+            batches=described.get("batches"),
             recovery=described.get("recovery"),
             folder=folder,
         )

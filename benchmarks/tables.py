@@ -69,6 +69,7 @@ def _groups(results: Results) -> Iterable[tuple[str, list[str]]]:
         ("Enqueue", ("bulk_enqueue", "single_enqueue")),
         ("Drain of no-op jobs", ("drain", "drain_1kb", "drain_10kb", "two_workers")),
         ("Jobs that write, jobs that fail", ("write", "write_each", "retries")),
+        ("In batches", ("drain_batch", "write_batch")),
         ("Start latency on an idle worker", ("latency_p50", "latency_p99")),
     ):
         if measures := [name for name in wanted if name in results.measures]:

@@ -46,6 +46,7 @@ class Workload:
     run: Callable[[Trial], WorkloadResult]
     size: str | int  # a key of the peer's [jobs], or one number for all peers
     share: float = 1.0  # of that number
+    in_batches: bool = False  # only for peers that have batches
 
     def jobs_of(self, peer: Peer, scale: float) -> int:
         """Return the number of jobs; a peer may set its own for this workload."""
@@ -174,6 +175,24 @@ _LIST = (
         _rate("write_each", "one write per job, finished one by one"),
         partial(_drain, measure="write_each", task="write"),
         "write",
+    ),
+    Workload(
+        "drain_batch",
+        "drain no-op jobs in batches: with a batch handler, or as the peer finishes jobs together",
+        _rate("drain_batch", "drain, no-op, in batches"),
+        partial(_drain, measure="drain_batch"),
+        "drain",
+        in_batches=True,
+    ),
+    Workload(
+        "write_batch",
+        "jobs that insert one row each, in batches, in the transaction that finishes them if the peer"
+        " supports that",
+        _rate("write_batch", "one write per job, in batches"),
+        partial(_drain, measure="write_batch", task="write"),
+        "drain",
+        share=0.3,
+        in_batches=True,
     ),
     Workload(
         "latency",

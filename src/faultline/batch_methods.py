@@ -34,6 +34,8 @@ class BatchMethods:
         raise NotImplementedError
 
     @overload
+    def batch_task(self, handler: Callable[[Batch[dict[str, Any]]], R], /) -> BatchTask[..., R]: ...
+    @overload
     def batch_task(
         self,
         *,
@@ -71,6 +73,7 @@ class BatchMethods:
     @names_options
     def batch_task(
         self,
+        handler: Callable[..., Any] | None = None,
         *,
         arguments: Callable[..., Any] | None = None,
         max_size: int = DEFAULT_MAX_SIZE,
@@ -105,4 +108,8 @@ class BatchMethods:
             rate=rate,
             batch=batch_settings(max_size, max_wait, arguments),
         )
-        return lambda function: self._register(function, name, settings)
+
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
+            return self._register(function, name, settings)
+
+        return register if handler is None else register(handler)

@@ -155,6 +155,29 @@ def test_without_a_transaction_the_other_jobs_are_completed(
     assert app.get(ids[4]).result == 4
 
 
+def test_a_job_that_fails_in_a_step_makes_the_handler_run_again(
+    app: Faultline, conn: Connection, effects: str
+) -> None:
+    """Also if the handler swallows the end of the step and returns."""
+    sizes: list[int] = []
+
+    @app.batch_task
+    def store(batch: Batch[dict[str, Any]]) -> None:
+        sizes.append(len(batch))
+        try:
+            with batch.fenced() as tx:
+                tx.execute(WRITE, [f"run {len(sizes)}"])
+                if len(sizes) == 1:
+                    batch.fail(batch.jobs[0], Reject("no"))
+        except NotCommitted:
+            pass
+
+    store.enqueue_many([{}] * 3)
+    run_until_idle(app, raise_errors=False)
+    assert (sizes, written(conn)) == ([3, 2], Counter({"run 2": 1}))
+    assert states(conn) == Counter(succeeded=2, failed=1)
+
+
 def test_a_job_that_was_committed_cannot_fail_any_more(
     app: Faultline, conn: Connection, effects: str, events: EventTap
 ) -> None:
@@ -304,7 +327,7 @@ def test_batches_that_wait_for_each_others_rows_both_commit(
 
     ids = enqueue(app, 2)
     work_until(conn, app, 2)
-    assert len(runs) == 3
+    assert len(runs) >= 3  # the second run may meet the other batch again
     assert conn.execute("SELECT n FROM totals").fetchall() == [(2,), (2,)]
     assert [app.get(job_id).attempts for job_id in ids] == [1, 1]
 

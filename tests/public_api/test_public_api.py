@@ -83,7 +83,8 @@ SIGNATURES = {
         " concurrency: 'Limit | int | None' = None, rate: 'Rate | None' = None) -> 'Any'"
     ),
     Faultline.batch_task: (
-        "(self, *, arguments: 'Callable[..., Any] | None' = None, max_size: 'int' = 100,"
+        "(self, handler: 'Callable[..., Any] | None' = None, *,"
+        " arguments: 'Callable[..., Any] | None' = None, max_size: 'int' = 100,"
         " max_wait: 'Seconds' = 0.05, name: 'str | None' = None, queue: 'str' = 'default',"
         " priority: 'int' = 5, max_attempts: 'int' = 10,"
         " retry: 'RetryPolicy' = RetryPolicy(base_seconds=3.0, factor=3.0,"

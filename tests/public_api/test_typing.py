@@ -46,7 +46,7 @@ async def pay(batch: Batch[Payment]) -> None:
         for job in batch:
             await tx.execute("SELECT %s", [job.args.number + 1])
 
-@app.batch_task()
+@app.batch_task
 def count(batch: Batch[dict[str, Any]]) -> None:
     with batch.transaction() as tx:
         tx.execute("SELECT %s", [[job.args["number"] for job in batch]])

@@ -3,6 +3,7 @@
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import faultline
 from faultline.postgres.migrate import migrate
@@ -16,9 +17,17 @@ app = faultline.Faultline(os.environ.get("BENCH_URL"))
 _AT_ONCE = RetryPolicy(base_seconds=0.0, cap_seconds=0.0)
 
 
-@app.task(name="noop")
+_IN_BATCHES = roles.WORKLOAD in ("drain_batch", "write_batch")
+Batch = faultline.Batch[dict[str, Any]]
+
+
 async def noop(job: faultline.Job, n: int, filler: str) -> None:
     roles.note_start({"n": n})
+
+
+async def noop_batch(batch: Batch) -> None:
+    for job in batch:
+        roles.note_start(job.args)
 
 
 @app.task(name="stamp")
@@ -26,11 +35,27 @@ async def stamp(job: faultline.Job, n: int, filler: str, sent_ns: int) -> None:
     roles.note_start({"n": n, "sent_ns": sent_ns})
 
 
-@app.task(name="write")
 async def write(job: faultline.Job, n: int, filler: str) -> None:
     roles.note_start({"n": n})
     async with job.transaction() as tx:  # the row, the ledger entry and "succeeded" together
         await tx.execute("INSERT INTO bench_effects (n) VALUES (%s)", [n])
+
+
+async def write_batch(batch: Batch) -> None:
+    async with batch.transaction() as tx:  # one row and one ledger entry for each job
+        rows = []
+        for job in batch:
+            roles.note_start(job.args)
+            rows.append((job.args["n"],))
+        await tx.cursor().executemany("INSERT INTO bench_effects (n) VALUES (%s)", rows)
+
+
+if _IN_BATCHES:
+    app.batch_task(name="noop")(noop_batch)
+    app.batch_task(name="write")(write_batch)
+else:
+    app.task(name="noop")(noop)
+    app.task(name="write")(write)
 
 
 @app.task(name="flaky", retry=_AT_ONCE)

@@ -12,6 +12,9 @@ from faultline.statements.protocol import holders
 from faultline.statements.session_settings import Values
 from faultline.statements.statement import Statement, no_result
 
+# Array literals, which asyncpg would refuse for a parameter of an array type.
+_HOLDERS: LiteralString = "%s::text::uuid[], %s::text::bigint[], %s::text::uuid[]"
+
 
 def open_transaction(
     claim: Claim, *, completes: bool, idle_seconds: float | None = None
@@ -43,7 +46,7 @@ def close_transaction(claim: Claim, *, result: str | None = None) -> Statement[N
 def open_batch(claims: Sequence[Claim], *, completes: bool, idle_seconds: float) -> Statement[None]:
     """Lock and judge all jobs of a batch; refuse the COMMIT until the batch is closed."""
     return Statement(
-        "SELECT faultline.open_batch(%s::uuid[], %s::bigint[], %s::uuid[], %s, %s)",
+        f"SELECT faultline.open_batch({_HOLDERS}, %s, %s)",
         (*holders(claims), completes, timedelta(seconds=idle_seconds)),
         no_result,
     )
@@ -55,7 +58,7 @@ def close_batch(claims: Sequence[Claim], *, results: Sequence[str | None] = ()) 
     `results` are JSON texts, one for each job.
     """
     return Statement(
-        "SELECT faultline.close_batch(%s::uuid[], %s::bigint[], %s::uuid[], %s::text[]::jsonb[])",
+        f"SELECT faultline.close_batch({_HOLDERS}, %s::text[]::jsonb[])",
         (*holders(claims), list(results) if any(results) else None),
         no_result,
     )

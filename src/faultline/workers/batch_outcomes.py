@@ -175,6 +175,8 @@ class BatchOutcomes:
         match ending:
             case Raised(JobsFailed()):
                 return others
+            case Returned() if transactions.must_run_again:  # the handler swallowed a step's end
+                return others
             case Raised(error) if await self._server_failure.caused(attempt, error):
                 for lease in self._in_order(attempt, others):
                     await self._outcomes.release_after_outage(lease, error)

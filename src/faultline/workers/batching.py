@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from faultline.batch_settings import BatchSettings
@@ -63,6 +63,17 @@ class BatchCollector:
 
     def collects(self, lease: Lease) -> bool:
         return lease.claim.task in self._settings
+
+    def smallest_size(self, leases: Sequence[Lease]) -> int:
+        """How many of these jobs fit into a batch; 1 if one needs a slot alone."""
+        if not self._settings:
+            return min(1, len(leases))
+        sizes = [
+            settings.size_for(lease.claim) if settings is not None else 1
+            for lease in leases
+            for settings in [self._settings.get(lease.claim.task)]
+        ]
+        return min(sizes, default=0)
 
     def add(self, lease: Lease) -> ReadyBatch | None:
         """Put a lease into its batch; returns the batch if it is full now."""

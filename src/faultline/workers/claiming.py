@@ -129,6 +129,7 @@ class Claiming:
             return False
         leases, may_have_more = await self._claim(requests, resume_after)
         self._slots.add(leases)
+        self._jobs_per_slot = self._slots.jobs_per_slot(leases) or self._jobs_per_slot
         if may_have_more:
             await self._idleness.is_busy((), now=steady_now())
             return True

@@ -79,6 +79,10 @@ class Slots:
         """How many jobs the free slots take, with those that are being collected."""
         return self._batches.room(self.free, jobs_per_slot)
 
+    def jobs_per_slot(self, leases: Sequence[Lease]) -> int:
+        """How many jobs like these a slot takes; 0 if there are none."""
+        return self._batches.smallest_size(leases)
+
     def add(self, leases: Sequence[Lease]) -> None:
         """Start attempts while slots are free; release the leases if the worker stops."""
         if self._batches.is_used:

@@ -199,3 +199,28 @@ def test_the_block_is_on_the_database_of_the_jobs_application(shop: Shop, archiv
     with psycopg.connect(archive_url) as conn:
         assert conn.execute("SELECT invoice FROM shop_payment").fetchall() == [(7,)]
     assert shop.pays()
+
+
+@pytest.mark.parametrize("stale", [False, True])
+def test_the_payments_of_a_batch_commit_with_its_jobs(shop: Shop, conn: Any, stale: bool) -> None:
+    from tests.adapters.django.shop.models import Payment
+
+    runs: list[int] = []
+
+    @shop.app.batch_task(name="shop.batch")
+    def handler(batch: faultline.Batch[dict[str, Any]]) -> None:
+        runs.append(len(batch))
+        if stale and len(runs) == 1:
+            wait_for_the_first_heartbeat(conn)
+            take_over(conn, batch.jobs[0].id)
+        with batch.atomic():
+            for job in batch:
+                Payment.objects.create(invoice=job.args["invoice"], token=job.token)
+
+    try:
+        handler.enqueue_many([{"invoice": number} for number in (40, 41, 42)])
+        run_until_idle(shop.app, raise_errors=False)
+    finally:
+        del shop.app._tasks["shop.batch"]
+    assert runs == ([3, 2] if stale else [3])
+    assert shop.pays(41, 42) if stale else shop.pays(40, 41, 42)
