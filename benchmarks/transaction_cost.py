@@ -2,24 +2,27 @@
 
     python -m benchmarks.transaction_cost [--transactions 1000] [--rounds 5]
 
-Runs the same block without the check of its COMMIT, with the check, and with the reset of the session, in
-turn and repeatedly, on an embedded PostgreSQL. The result is the processor time of the backend per
-transaction, as Linux counts it: the median of the rounds.
+Runs the same block without the check of its COMMIT, with the check, with the reset of the session, and all
+of the last in one message, as `job.commit_with` sends it, in turn and repeatedly, on an embedded PostgreSQL.
+The result is the processor time of the backend per transaction, as Linux counts it, and the time that passes
+for the client: medians of the rounds.
 """
 
 from __future__ import annotations
 
 import argparse
 import statistics
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
 from faultline import embedded
 from faultline.model import Claim
 from faultline.postgres.migrate import migrate
+from faultline.postgres.one_message import Write, send
 from faultline.postgres.sessions import run, run_together
 from faultline.statements import protocol, transactions
 from faultline.statements.session_settings import HANDLER
@@ -51,7 +54,21 @@ def reset(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[Any
     return (begin, reset_statement, opened), closing
 
 
-VARIANTS = {"fence and commit alone": unchecked, "with the check": checked, "with the reset": reset}
+_ONE_MESSAGE = "in one message"
+VARIANTS = {
+    "fence and commit alone": unchecked,
+    "with the check": checked,
+    "with the reset": reset,
+    _ONE_MESSAGE: reset,
+}
+_WRITE = "INSERT INTO effects VALUES (%s)"
+
+
+class Cost(NamedTuple):
+    """What one transaction cost, in microseconds."""
+
+    processor: float
+    elapsed: float
 
 
 def processor_microseconds(conn: Connection) -> float:
@@ -60,7 +77,7 @@ def processor_microseconds(conn: Connection) -> float:
     return int(schedule.split()[0]) / 1000
 
 
-def measure(url: str, variant: Callable[[Claim], Any], count: int) -> float:
+def measure(url: str, variant: Callable[[Claim], Any], count: int, *, in_one: bool) -> Cost:
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(
             "SELECT count(*) FROM faultline.enqueue_many('t', array_fill('{}'::jsonb, ARRAY[%s]))",
@@ -70,13 +87,17 @@ def measure(url: str, variant: Callable[[Claim], Any], count: int) -> float:
             "bench", ["default"], batch_size=count, lease_seconds=_LEASE_SECONDS, resume_after=None
         )
         claims = run(conn, statement)
-        before = processor_microseconds(conn)
+        before, began = processor_microseconds(conn), time.perf_counter()
         for claim in claims:
             opening, closing = variant(claim)
+            if in_one:
+                send(conn, opening, [Write(_WRITE, [claim.job_id])], closing)
+                continue
             run_together(conn, *opening)
-            conn.execute("INSERT INTO effects VALUES (%s)", [claim.job_id])
+            conn.execute(_WRITE, [claim.job_id])
             run_together(conn, *closing)
-        return (processor_microseconds(conn) - before) / len(claims)
+        elapsed = (time.perf_counter() - began) * 1e6
+        return Cost((processor_microseconds(conn) - before) / len(claims), elapsed / len(claims))
 
 
 def main() -> None:
@@ -90,15 +111,22 @@ def main() -> None:
         migrate(server.url)
         with psycopg.connect(server.url, autocommit=True) as conn:
             conn.execute("CREATE TABLE effects (job uuid)")
-        samples: dict[str, list[float]] = {name: [] for name in VARIANTS}
+        samples: dict[str, list[Cost]] = {name: [] for name in VARIANTS}
         for _ in range(options.rounds):
             for name, variant in VARIANTS.items():
-                samples[name].append(measure(server.url, variant, options.transactions))
-    first = statistics.median(next(iter(samples.values())))
+                in_one = name == _ONE_MESSAGE
+                samples[name].append(
+                    measure(server.url, variant, options.transactions, in_one=in_one)
+                )
+    first = Cost(
+        *(statistics.median(each) for each in zip(*samples["with the reset"], strict=True))
+    )
+    print(f"{'':24} {'processor time':>22} {'elapsed':>22}")
     for name, values in samples.items():
-        median = statistics.median(values)
+        median = Cost(*(statistics.median(each) for each in zip(*values, strict=True)))
         print(
-            f"{name:24} {median:7.1f} µs  {median / first:.2f}×  ({min(values):.0f}–{max(values):.0f})"
+            f"{name:24} {median.processor:12.1f} µs {median.processor / first.processor:5.2f}×"
+            f" {median.elapsed:13.1f} µs {median.elapsed / first.elapsed:5.2f}×"
         )
 
 

@@ -116,6 +116,12 @@ class AttemptTransactions:
         """From here on the job may succeed; only the database knows."""
         self.phase = CommitPhase.FENCED
 
+    def note_refused(self) -> None:
+        """The server has refused a whole transaction that was sent in one message."""
+        if self.phase is CommitPhase.FENCED:
+            self.phase = CommitPhase.UNCOMMITTED
+            self.stored_result = None
+
     def require_commit(self, what: str) -> None:
         """From here on only a transaction can complete the job, not a plain return."""
         self.not_committed = NotCommitted(
@@ -168,18 +174,18 @@ class AttemptTransactions:
     # ── blocks ───────────────────────────────────────────────────────────────────────────────────
 
     @contextlib.contextmanager
-    def block(self, *, completes: bool) -> Iterator[None]:
+    def block(self, *, completes: bool, what: str = "job.transaction()") -> Iterator[None]:
         """Refuse a block that completes the job beside any other; steps may overlap.
 
         No lock guards the list, because an interrupt could leave it locked. Of two blocks that begin at
         once, each sees the other.
         """
         if completes:
-            self.require_commit("job.transaction()")
+            self.require_commit(what)
         self._blocks.append(completes)
         try:
             if len(self._blocks) > 1 and any(self._blocks):
-                raise _overlapping_block("job.transaction()" if completes else "job.fenced()")
+                raise _overlapping_block(what if completes else "job.fenced()")
             yield
         finally:
             self._blocks.remove(completes)

@@ -115,7 +115,7 @@ class FencedBlock:
             try:
                 attempt.track(conn)
                 with attempt.sever_on_stale(conn), attempt.bounded(conn):
-                    run_together(conn, *self._opening(conn))
+                    run_together(conn, *self.opening(conn))
                 tx = lend(conn)
                 with hold.released():
                     self._prepare(tx)
@@ -123,7 +123,7 @@ class FencedBlock:
                 end(tx)
                 attempt.require_complete()
                 with attempt.committing(conn, self._how), attempt.bounded(conn):
-                    run_together(conn, *self._closing(conn))
+                    run_together(conn, *self.closing(conn))
                 self._finish()
             except BaseException as error:
                 lost = self._lost(error, give_up(tx) if tx is not None else None)
@@ -162,14 +162,14 @@ class FencedBlock:
             try:
                 attempt.track(conn)
                 with attempt.sever_on_stale(conn), attempt.bounded(conn):
-                    await run_together_async(conn, *self._opening(conn))
+                    await run_together_async(conn, *self.opening(conn))
                 tx = lend_async(conn)
                 await self._prepare_async(tx)
                 yield tx
                 await end_async(tx)
                 attempt.require_complete()
                 with attempt.committing(conn, self._how), attempt.bounded(conn):
-                    await run_together_async(conn, *self._closing(conn))
+                    await run_together_async(conn, *self.closing(conn))
                 self._finish()
             except BaseException as error:
                 lost = self._lost(error, give_up(tx) if tx is not None else None)
@@ -221,7 +221,7 @@ class FencedBlock:
             self._transactions.not_committed = error
         return lost
 
-    def _opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
+    def opening(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         level = self._isolation
         begin = transactions.begin(None if level is None else level.name.replace("_", " "))
         opening = self._transactions.open_statement(completes=self._completes_job)
@@ -232,7 +232,7 @@ class FencedBlock:
             return begin, *reset, *lifted
         return begin, *reset, opening
 
-    def _closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
+    def closing(self, conn: Connection | AsyncConnection) -> tuple[Statement[None], ...]:
         self._sent_at = time.monotonic()
         lift = (transactions.lift_limits(),) if has_limits(conn) else ()
         closing = self._transactions.close_statement(

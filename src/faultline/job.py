@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 from uuid import UUID
 
 from faultline.attempt_transactions import AttemptTransactions, HeldLease
+from faultline.commit_message import CommitMessage, send_apart, writes_of
 from faultline.errors import InvalidInput
 from faultline.fenced_block import FencedBlock, PrepareTransaction
 from faultline.model import Claim
@@ -215,6 +216,27 @@ class Job:
         )
         guard = attempt.committing(users, "entry")
         return run_guarded(users, statement, guard, before=attempt.note_fenced)
+
+    def commit_with(
+        self, statement: Any, params: Any = None, *, also: Sequence[Any] = (), result: Any = None
+    ) -> Awaitable[None]:
+        """Write, and complete this job, in one message and one transaction.
+
+        For a job whose writes are known at its end: `await job.commit_with("INSERT …", (a, b))`, without
+        `await` in a plain handler. `also` has more statements, `(statement, params)` each. It is as safe as
+        `transaction()`, and saves two of its three round trips. Rows are not returned. An error of a
+        statement is raised as it is, and nothing is committed. `result` sets `job.result`.
+        """
+        if result is not None:
+            self.result = result
+        writes = writes_of(statement, params, also)
+        if self._prepare is not None:
+            return send_apart(self, writes, is_async=self._async_pool is not None)
+        block = self._block(None, completes_job=True)
+        assert isinstance(block, FencedBlock)  # noqa: S101 - without a connection
+        return CommitMessage(
+            block, self._transactions, writes, pool=self._pool, async_pool=self._async_pool
+        ).send()
 
     @overload
     def expect_commit(self, conn: SyncConnection) -> None: ...

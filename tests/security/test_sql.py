@@ -49,6 +49,8 @@ REVIEWED = {
     ("statements/jobs.py", "test"): "of literals in job_filter.py",
     ("postgres/migrate.py", "int(lock_timeout_seconds * 1000)"): "a number",
     ("postgres/migrate.py", "_fingerprint()"): "hexadecimal digits of a hash",
+    ("postgres/one_message.py", "message"): "Statements, and the handler's own by the driver",
+    ("commit_message.py", "write.statement"): "the handler's own, passed on to the driver",
     ("fenced_block.py", "self"): "not SQL: the copy of a block",
     ("postgres/handler_connection.py", "query"): "the handler's own, passed on to the driver",
     ("app.py", "_refused(action, target, error)"): "a Statement of audit_log.py",
@@ -114,7 +116,7 @@ def _is_text(query: ast.BinOp) -> bool:
 
 # A query as a whole from elsewhere in the package: a value made by Statement, a file of ours.
 WHOLE = re.compile(
-    r"(statement|statement\.sql|session\.settings|begin|migration\.sql|\*_together\(statements\)"
+    r"(statement|statement\.sql|session\.settings|begin|migration\.sql|\*together\(statements\)"
     r"|(functions|roles|grants)_sql\(\)|(protocol|queues|jobs|workers|audit|schedules)\.\w+\(.*\))\Z"
 )
 

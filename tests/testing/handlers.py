@@ -48,6 +48,22 @@ def in_a_transaction_of_a_plain_handler(app: Faultline) -> Task[Any, Any]:
     return pay
 
 
+def in_one_message(app: Faultline) -> Task[Any, Any]:
+    @app.task(name="pay")
+    async def pay(job: Job, invoice: int) -> None:
+        await job.commit_with(INSERT, [invoice, job.token])
+
+    return pay
+
+
+def in_one_message_of_a_plain_handler(app: Faultline) -> Task[Any, Any]:
+    @app.task(name="pay")
+    def pay(job: Job, invoice: int) -> None:
+        job.commit_with(INSERT, [invoice, job.token])
+
+    return pay
+
+
 def on_its_own_connection_with_a_fenced_commit(app: Faultline) -> Task[Any, Any]:
     @app.task(name="pay")
     async def pay(job: Job, invoice: int) -> None:

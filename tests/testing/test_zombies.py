@@ -70,6 +70,8 @@ def test_a_handler_that_writes_in_its_jobs_transaction_survives_every_fault(
             (Fault.SUPERSEDE, Fault.LOST_ANSWER),
         ),
         (handlers.in_fenced_steps, (Fault.CRASH,)),
+        (handlers.in_one_message, ALL_FAULTS),
+        (handlers.in_one_message_of_a_plain_handler, ALL_FAULTS),
         (handlers.that_connects_again, (Fault.PARTITION,)),
     ],
 )

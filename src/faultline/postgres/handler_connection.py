@@ -232,6 +232,11 @@ def give_up(lent: HandlerConnection | AsyncHandlerConnection) -> NotCommitted | 
     return lent._lent.lost
 
 
+def left_behind(text: str) -> bool:
+    """Whether a statement seems to leave something in its session."""
+    return _LEFT_BEHIND.search(text) is not None
+
+
 def leaves_locks(lent: HandlerConnection | AsyncHandlerConnection | None) -> bool:
     """Whether the block seems to have taken locks that outlive its transaction."""
     return lent is not None and lent._lent.leaves_locks

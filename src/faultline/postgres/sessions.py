@@ -95,16 +95,16 @@ def run_together(conn: Connection, *statements: Statement[Any]) -> None:
     The first error ends it.
     """
     with translated_errors(), psycopg.ClientCursor(conn) as cursor:
-        cursor.execute(*_together(statements))
+        cursor.execute(*together(statements))
 
 
 async def run_together_async(conn: AsyncConnection, *statements: Statement[Any]) -> None:
     with translated_errors():
         async with psycopg.AsyncClientCursor(conn) as cursor:
-            await cursor.execute(*_together(statements))
+            await cursor.execute(*together(statements))
 
 
-def _together(statements: Sequence[Statement[Any]]) -> tuple[LiteralString, tuple[Any, ...]]:
+def together(statements: Sequence[Statement[Any]]) -> tuple[LiteralString, tuple[Any, ...]]:
     sql: LiteralString = "; ".join([statement.sql for statement in statements])
     return sql, tuple(param for statement in statements for param in statement.params)
 
