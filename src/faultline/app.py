@@ -114,6 +114,7 @@ class Faultline(BatchMethods, EnqueueMethods, LimitMethods, ScheduleMethods, Wor
         self._embedded_url: str | None = None
         self.session_makers: dict[str, Any] = {}  # of job.session(), by the adapter
         self._tasks: dict[str, Task[Any, Any]] = {}
+        self._tasks_view = MappingProxyType(self._tasks)  # a worker asks for it for each job
         self._queue_limits: dict[str, Declared] = {}
         self._schedules: dict[str, Schedule] = {}
         self.on_result_discarded: Callable[[Claim, str], object] | None = None  # for tests
@@ -234,7 +235,7 @@ class Faultline(BatchMethods, EnqueueMethods, LimitMethods, ScheduleMethods, Wor
 
     @property
     def tasks(self) -> Mapping[str, Task[Any, Any]]:
-        return MappingProxyType(self._tasks)
+        return self._tasks_view
 
     def find_task(self, name: str) -> Task[Any, Any]:
         try:

@@ -7,7 +7,7 @@ import inspect
 import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar
 
 from faultline.arguments import ArgumentCodec
 from faultline.batch_settings import BatchSettings
@@ -246,7 +246,10 @@ class Task(Enqueueable[P], Generic[P, R]):
                 raise InvalidInput(
                     f"the payload does not fit {self.name}: {says}", hint=hint
                 ) from None
-        return cast(dict[str, Any], payload) if self._codec is None else self._codec.decode(payload)
+        if self._codec is None:
+            plain: dict[str, Any] = payload
+            return plain
+        return self._codec.decode(payload)
 
     def check_arguments(self, payload_json: str) -> None:
         """Refuse a payload that does not fit the annotations, plain types included.

@@ -18,16 +18,10 @@ _AT_ONCE = RetryPolicy(base_seconds=0.0, cap_seconds=0.0)
 
 
 _IN_BATCHES = roles.WORKLOAD in ("drain_batch", "write_batch")
-Batch = faultline.Batch[dict[str, Any]]
 
 
 async def noop(job: faultline.Job, n: int, filler: str) -> None:
     roles.note_start({"n": n})
-
-
-async def noop_batch(batch: Batch) -> None:
-    for job in batch:
-        roles.note_start(job.args)
 
 
 @app.task(name="stamp")
@@ -41,18 +35,23 @@ async def write(job: faultline.Job, n: int, filler: str) -> None:
         await tx.execute("INSERT INTO bench_effects (n) VALUES (%s)", [n])
 
 
-async def write_batch(batch: Batch) -> None:
-    async with batch.transaction() as tx:  # one row and one ledger entry for each job
-        rows = []
+if _IN_BATCHES:
+    Batch = faultline.Batch[dict[str, Any]]  # an older Faultline has none
+
+    @app.batch_task(name="noop")
+    async def noop_batch(batch: Batch) -> None:
         for job in batch:
             roles.note_start(job.args)
-            rows.append((job.args["n"],))
-        await tx.cursor().executemany("INSERT INTO bench_effects (n) VALUES (%s)", rows)
 
+    @app.batch_task(name="write")
+    async def write_batch(batch: Batch) -> None:
+        async with batch.transaction() as tx:  # one row and one ledger entry for each job
+            rows = []
+            for job in batch:
+                roles.note_start(job.args)
+                rows.append((job.args["n"],))
+            await tx.cursor().executemany("INSERT INTO bench_effects (n) VALUES (%s)", rows)
 
-if _IN_BATCHES:
-    app.batch_task(name="noop")(noop_batch)
-    app.batch_task(name="write")(write_batch)
 else:
     app.task(name="noop")(noop)
     app.task(name="write")(write)
