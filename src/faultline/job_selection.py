@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -13,6 +13,7 @@ from uuid import UUID
 import orjson
 
 from faultline.errors import InvalidInput
+from faultline.job_edits import CheckedTask, edit_checks, encode_changes
 from faultline.model import JobRecord, JobState
 from faultline.payload import check_queue_name, check_task_name, encode_json
 from faultline.statements import jobs
@@ -151,31 +152,94 @@ class JobSelection:
     async def delete_async(self, *, dry_run: bool = False) -> ActionReport:
         return await self._act_async(ManyAction.DELETE, dry_run=dry_run)
 
-    def _act(self, action: ManyAction, reason: str | None = None, *, dry_run: bool) -> ActionReport:
-        sweep, matched = self._sweep(action, reason, dry_run), 0
+    def edit(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        /,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        **fields: Any,
+    ) -> ActionReport:
+        """Set fields of the payloads of the queued and failed jobs.
+
+        A value is JSON, and replaces the former one as a whole; the other fields stay. `changes` is for
+        fields whose names are not Python's. Timelines keep the former payloads. The new ones are checked
+        first, also with `dry_run`: if one would not fit its task of this application, none is changed,
+        unless `force`.
+        """
+        text = encode_changes(changes or {}, fields)
+        tasks = {} if force else self._app.tasks
+        if tasks or dry_run:
+            checked = self._act(ManyAction.EDIT, changes=text, tasks=tasks, dry_run=True)
+            if dry_run:
+                return checked
+        return self._act(ManyAction.EDIT, changes=text, tasks=tasks, dry_run=False)
+
+    async def edit_async(
+        self,
+        changes: Mapping[str, Any] | None = None,
+        /,
+        *,
+        dry_run: bool = False,
+        force: bool = False,
+        **fields: Any,
+    ) -> ActionReport:
+        text = encode_changes(changes or {}, fields)
+        tasks = {} if force else self._app.tasks
+        if tasks or dry_run:
+            checked = await self._act_async(
+                ManyAction.EDIT, changes=text, tasks=tasks, dry_run=True
+            )
+            if dry_run:
+                return checked
+        return await self._act_async(ManyAction.EDIT, changes=text, tasks=tasks, dry_run=False)
+
+    def _act(
+        self,
+        action: ManyAction,
+        reason: str | None = None,
+        *,
+        changes: str = "{}",
+        tasks: Mapping[str, CheckedTask] | None = None,
+        dry_run: bool,
+    ) -> ActionReport:
+        sweep, matched = self._sweep(action, reason, changes, dry_run), 0
         while not sweep.is_finished:
             page = self._app.execute(sweep.page)
             matched += len(page.ids)
+            for statement in edit_checks(tasks or {}, page.ids, changes):
+                self._app.execute(statement)
             if page.ids and not dry_run:
                 sweep.add(self._app.operate(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
         return replace(sweep.report, matched=matched)
 
     async def _act_async(
-        self, action: ManyAction, reason: str | None = None, *, dry_run: bool
+        self,
+        action: ManyAction,
+        reason: str | None = None,
+        *,
+        changes: str = "{}",
+        tasks: Mapping[str, CheckedTask] | None = None,
+        dry_run: bool,
     ) -> ActionReport:
-        sweep, matched = self._sweep(action, reason, dry_run), 0
+        sweep, matched = self._sweep(action, reason, changes, dry_run), 0
         while not sweep.is_finished:
             page = await self._app.execute_async(sweep.page)
             matched += len(page.ids)
+            for statement in edit_checks(tasks or {}, page.ids, changes):
+                await self._app.execute_async(statement)
             if page.ids and not dry_run:
                 sweep.add(await self._app.operate_async(action, "jobs", sweep.act(page.ids)))
             sweep.advance(page)
         return replace(sweep.report, matched=matched)
 
-    def _sweep(self, action: ManyAction, reason: str | None, dry_run: bool) -> JobSweep:
+    def _sweep(
+        self, action: ManyAction, reason: str | None, changes: str, dry_run: bool
+    ) -> JobSweep:
         page_size = COUNT_PAGE if dry_run else PAGE_SIZE
-        return JobSweep(self.filter, action, reason=reason, page_size=page_size)
+        return JobSweep(self.filter, action, reason=reason, changes=changes, page_size=page_size)
 
 
 @contextmanager

@@ -62,6 +62,20 @@ def test_an_edit_of_arguments_that_do_not_fit_is_refused(client: httpx2.Client) 
     assert client.get(f"/jobs/{job_id}").json()["payload"] == {"invoice": 8}
 
 
+def test_an_edit_of_many_changes_none_if_one_does_not_fit(client: httpx2.Client) -> None:
+    jobs = [{"task": "charge", "payload": {"invoice": n}, "queue": "edited"} for n in (1, 2)]
+    made = client.post("/jobs/batch", json={"jobs": jobs}).json()["jobs"]
+    asked = {"filter": {"queue": "edited"}}
+    for changes in ({"unheard_of": 1}, {"invoice": "8"}):
+        for dry_run in (True, False):
+            sent = {**asked, "changes": changes, "dry_run": dry_run}
+            answer = client.post("/jobs/edit", json=sent)
+            assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+    assert client.post("/jobs/edit", json={**asked, "changes": {"invoice": 8}}).json()["done"] == 2
+    found = [client.get(f"/jobs/{each['job_id']}").json()["payload"] for each in made]
+    assert found == [{"invoice": 8}] * 2
+
+
 def test_requests_and_jobs_are_counted_by_their_routes_and_queues(
     server: Served, client: httpx2.Client
 ) -> None:

@@ -35,6 +35,7 @@ ENDPOINTS: list[tuple[str, str, Scope | None]] = [
     ("POST", "/jobs/retry", Scope.OPERATE),
     ("POST", "/jobs/cancel", Scope.OPERATE),
     ("POST", "/jobs/delete", Scope.OPERATE),
+    ("POST", "/jobs/edit", Scope.OPERATE),
     ("POST", f"/jobs/{JOB}/retry", Scope.OPERATE),
     ("POST", "/queues/q/pause", Scope.OPERATE),
     ("POST", "/queues/q/resume", Scope.OPERATE),

@@ -153,11 +153,12 @@ def test_refused_and_locked_jobs_are_named(
         {"filter": {"task": "t"}, "all": True},
     ],
 )
-@pytest.mark.parametrize("verb", ["retry", "cancel", "delete"])
+@pytest.mark.parametrize("verb", ["retry", "cancel", "delete", "edit"])
 def test_a_request_that_is_not_understood_changes_nothing(
     client: httpx2.Client, verb: str, asked: dict[str, Any]
 ) -> None:
-    sent = json.dumps(asked)  # httpx does not send lone surrogates by itself
+    changes = {"changes": {"n": 1}} if verb == "edit" else {}
+    sent = json.dumps(asked | changes)  # httpx does not send lone surrogates by itself
     answer = client.post(
         f"/jobs/{verb}", content=sent, headers={"Content-Type": "application/json"}
     )
@@ -180,6 +181,44 @@ def test_the_list_of_jobs_takes_the_same_filters(
     ):
         page = client.get("/jobs", params={"queue": queue, **more}).json()
         assert [job["id"] for job in page["jobs"]] == found, more
+
+
+# ── edit ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_fields_are_set_by_filter(client: httpx2.Client, api_conn: Connection, queue: str) -> None:
+    ids = enqueue(client, queue, 3, payload={"n": 1, "to": "ada"})
+    running = claim(api_conn, queue).id
+    asked = {"filter": {"queue": queue, "state": "queued"}, "changes": {"n": 9007199254740993}}
+    dry = client.post("/jobs/edit", json={**asked, "dry_run": True}).json()
+    queued = [job_id for job_id in ids if job_id != running]
+    assert dry == {**NOTHING, "dry_run": True, "matched": 2, "sample": queued}
+    done = client.post("/jobs/edit", json=asked).json()
+    assert (done["done"], done["matched"]) == (2, 2)
+    query = "SELECT id::text, payload::text FROM faultline.jobs WHERE queue = %s"
+    stored = dict(rows(api_conn, query, queue))
+    assert stored.pop(running) == '{"n": 1, "to": "ada"}'
+    assert stored == dict.fromkeys(queued, '{"n": 9007199254740993, "to": "ada"}')
+    assert client.post("/jobs/edit", json=asked).json()["unchanged"] == 2
+    by_ids = {"filter": {"ids": ids}, "changes": {"n": 2}}
+    assert client.post("/jobs/edit", json=by_ids).json()["refused_ids"] == [running]
+    query = "SELECT actor_kind, action, detail FROM faultline.audit_log WHERE object LIKE %s ORDER BY id"
+    assert rows(api_conn, query, f"%{queue}%") == [
+        ("key", "edit", "2 done: n"),
+        ("key", "edit", "2 unchanged: n"),
+    ]
+
+
+@pytest.mark.parametrize("changes", [None, {}, [], {"a": "\0"}, "x"])
+def test_changes_that_cannot_be_stored_are_refused(
+    client: httpx2.Client, queue: str, changes: Any
+) -> None:
+    [job_id] = enqueue(client, queue, payload={"n": 1})
+    asked = {"filter": {"queue": queue}, "changes": changes}
+    answer = client.post("/jobs/edit", json=asked)
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+    assert client.post("/jobs/edit", json={"filter": {"queue": queue}}).status_code == 422
+    assert client.get(f"/jobs/{job_id}").json()["payload"] == {"n": 1}
 
 
 # ── one ──────────────────────────────────────────────────────────────────────────────────────────

@@ -43,7 +43,15 @@ def test_operations_have_names_that_people_can_read(document: dict[str, Any]) ->
         for endpoint in verbs.values()
     ]
     assert sorted(names) == [
-        *("add_schedule", "cancel_job", "cancel_jobs", "delete_job", "delete_jobs", "edit_job"),
+        *(
+            "add_schedule",
+            "cancel_job",
+            "cancel_jobs",
+            "delete_job",
+            "delete_jobs",
+            "edit_job",
+            "edit_jobs",
+        ),
         *("enqueue_job", "enqueue_jobs", "get_health", "get_job", "get_key", "get_limit"),
         *("get_metrics", "get_openapi", "get_readiness", "get_schedule", "list_audit", "list_jobs"),
         *("list_limits", "list_queues", "list_schedules", "pause_queue", "pause_schedule"),

@@ -1,4 +1,4 @@
-"""`faultline jobs retry|cancel|delete|export` by filter, and `jobs edit`."""
+"""`faultline jobs retry|cancel|delete|export` by filter, and an edit of one job."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from uuid import UUID, uuid4
 import orjson
 import pytest
 
-from faultline.cli import job_actions
+from faultline.cli import job_sweep
 from faultline.postgres.sessions import run
-from faultline.statements import jobs, many_jobs, protocol
+from faultline.statements import jobs, protocol
 from tests.protocol.steps import rows, value
 
 from .conftest import Connection, Faultline, claim, enqueue, invoke
@@ -121,9 +121,8 @@ def test_the_report_as_json(faultline: Faultline, conn: Connection) -> None:
 def test_many_pages_are_walked_to_the_end(
     faultline: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_actions, "COUNT_PAGE", 4)
-    defaults = many_jobs.JobSweep.__init__.__kwdefaults__
-    monkeypatch.setitem(defaults, "page_size", 3)
+    monkeypatch.setattr(job_sweep, "COUNT_PAGE", 4)
+    monkeypatch.setattr(job_sweep, "PAGE_SIZE", 3)
     for _ in range(10):
         enqueue(conn)
     claim(conn)
@@ -151,7 +150,7 @@ def test_on_a_terminal_the_operator_is_asked(
     answer: str,
     left: list[str],
 ) -> None:
-    monkeypatch.setattr(job_actions, "_is_terminal", lambda: True)
+    monkeypatch.setattr(job_sweep, "_is_terminal", lambda: True)
     failed(conn)
     shown = faultline("jobs", "delete", "--state", "failed", stdin=answer)
     assert "Delete 1 job? [y/N]:" in shown.out

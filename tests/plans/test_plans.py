@@ -190,14 +190,15 @@ def test_plans_made_for_one_job_serve_a_batch_of_500(analyzed: Conn) -> None:
         assert reads.of_jobs < 500 * 10  # a join that goes through all pairs reads 250,000
 
 
-@pytest.mark.parametrize("name", ["cancel_many", "retry_many", "delete_many"])
+@pytest.mark.parametrize("name", ["cancel_many", "retry_many", "delete_many", "edit_many"])
 @pytest.mark.parametrize("count", [10, 500])
 def test_an_action_on_many_jobs_reads_only_these(analyzed: Conn, name: str, count: int) -> None:
     picked = analyzed.execute(
         "SELECT array_agg(id) FROM (SELECT id FROM faultline.jobs ORDER BY random() LIMIT %s) AS j",
         [count],
     ).fetchone()
-    statement = f"SELECT * FROM faultline.{name}(job_ids => %s, wanted => %s)"
+    changes = ", changes => '{\"edited\": true}'" if name == "edit_many" else ""
+    statement = f"SELECT * FROM faultline.{name}(job_ids => %s, wanted => %s{changes})"
     for _ in range(6):  # plans are kept from the sixth use on
         rows, reads = reads_of(analyzed, statement, (*(picked or ()), '{"task": "task"}'))
         assert rows == count

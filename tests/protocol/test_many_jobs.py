@@ -1,4 +1,4 @@
-"""cancel_many, retry_many and delete_many act on many jobs and report each."""
+"""cancel_many, retry_many, delete_many and edit_many report each job."""
 
 from __future__ import annotations
 
@@ -41,13 +41,18 @@ from .steps import (
     value,
 )
 
-ACTIONS = ("cancel_many", "retry_many", "delete_many")
+ACTIONS = ("cancel_many", "retry_many", "delete_many", "edit_many")
 AUDIT = "SELECT action, object, result, detail FROM faultline.audit_log ORDER BY id"
 
 
 def act(conn: Connection, name: str, *job_ids: UUID, **wanted: Any) -> dict[UUID, str]:
-    call = f"SELECT job_id, outcome FROM faultline.{name}(job_ids => %s, wanted => %s::jsonb)"
+    call = f"SELECT job_id, outcome FROM {called(name)}"
     return dict(rows(conn, call, list(job_ids), json.dumps(wanted)))
+
+
+def called(name: str) -> str:
+    changes = ", changes => '{\"edited\": true}'" if name == "edit_many" else ""
+    return f"faultline.{name}(job_ids => %s, wanted => %s::jsonb{changes})"
 
 
 def in_each_state(conn: Connection) -> dict[str, UUID]:
@@ -83,6 +88,10 @@ def violations(conn: Connection) -> list[Any]:
         ),
         (
             "delete_many",
+            {"queued": "done", "failed": "done", "running": "refused", "succeeded": "refused"},
+        ),
+        (
+            "edit_many",
             {"queued": "done", "failed": "done", "running": "refused", "succeeded": "refused"},
         ),
     ],
@@ -191,7 +200,7 @@ def test_a_filter_that_is_misspelt_or_no_object_is_refused(
     conn: Connection, name: str, wanted: Any
 ) -> None:
     job_id, _ = enqueue(conn)
-    call = f"SELECT faultline.{name}(job_ids => %s, wanted => %s::jsonb)"
+    call = f"SELECT {called(name)}"
     with refused("FL005"):
         conn.execute(call, [[job_id], json.dumps(wanted)])
     assert state(conn, job_id) == "queued"
@@ -283,11 +292,13 @@ def test_a_sweep_reaches_every_job_page_by_page(conn: Connection) -> None:
     enqueue_many(conn, [{}] * 23)
     for action, count in (
         (ManyAction.CANCEL, 23),
+        (ManyAction.EDIT, 23),
         (ManyAction.RETRY, 23),
         (ManyAction.CANCEL, 23),
         (ManyAction.DELETE, 23),
     ):
-        sweep = swept(conn, JobSweep(JobFilter(queue="default"), action, page_size=4))
+        wanted, changes = JobFilter(queue="default"), '{"edited": true}'
+        sweep = swept(conn, JobSweep(wanted, action, changes=changes, page_size=4))
         assert sweep.report == many_jobs.ActionReport(done=count)
     assert value(conn, "SELECT count(*) FROM faultline.jobs") == 0
 

@@ -202,11 +202,11 @@ def test_jobs_that_an_action_cannot_change_are_named(app: Faultline, conn: Conne
     assert report == ActionReport(done=1, refused=1, refused_ids=(running,), matched=2)
 
 
-@pytest.mark.parametrize("verb", ["retry", "cancel", "delete"])
+@pytest.mark.parametrize("verb", ["retry", "cancel", "delete", "edit"])
 def test_an_action_without_a_filter_is_refused(app: Faultline, conn: Connection, verb: str) -> None:
     enqueued(conn, 1)
     with pytest.raises(InvalidInput, match="a filter is missing"):
-        getattr(app.jobs(), verb)()
+        getattr(app.jobs(), verb)(**({"n": 1} if verb == "edit" else {}))
     assert app.jobs(state="queued").count() == 1
 
 

@@ -144,6 +144,10 @@ SIGNATURES = {
     " -> 'ActionReport'",
     JobSelection.delete: "(self, *, dry_run: 'bool' = False) -> 'ActionReport'",
     JobSelection.delete_async: "(self, *, dry_run: 'bool' = False) -> 'ActionReport'",
+    JobSelection.edit: "(self, changes: 'Mapping[str, Any] | None' = None, /, *, dry_run: 'bool' = False,"
+    " force: 'bool' = False, **fields: 'Any') -> 'ActionReport'",
+    JobSelection.edit_async: "(self, changes: 'Mapping[str, Any] | None' = None, /, *,"
+    " dry_run: 'bool' = False, force: 'bool' = False, **fields: 'Any') -> 'ActionReport'",
     JobSelection.export: "(self, file: 'str | Path | IO[bytes]') -> 'int'",
     JobSelection.export_async: "(self, file: 'str | Path | IO[bytes]') -> 'int'",
     Faultline.queues: "(self) -> 'list[QueueCount]'",

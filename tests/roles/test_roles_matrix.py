@@ -92,6 +92,7 @@ ALLOWED: dict[str, set[str]] = {
     "cancel_many": {OPERATOR},
     "retry_many": {OPERATOR},
     "delete_many": {OPERATOR},
+    "edit_many": {OPERATOR},
     "pause_queue": {OPERATOR},
     "resume_queue": {OPERATOR},
     "create_api_key": {OPERATOR},

@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 import faultline
+from faultline.job_edits import encode_changes
 from faultline.model import JobState
 from faultline.statements import (
     job_pages,
@@ -61,6 +62,7 @@ REVIEWED = {
         "level",
     ): "the name of one of the driver's IsolationLevel, in fenced_block.py",
     ("statements/invariants.py", "invariant.query"): "of INVARIANTS in that file",
+    ("job_edits.py", "read.sql"): "of the Statement of edits_of, a literal",
     ("statements/protocol.py", "many.sql"): "of the Statement for many jobs, a literal",
     ("postgres/listening.py", "channel"): "typed as a literal; the caller has one",
     ("result_waiters.py", "outcomes_of([job_id])"): "a Statement of outcomes.py",
@@ -164,6 +166,12 @@ STATEMENTS: dict[str, Any] = {
     "retry many": lambda: many_jobs.retry_many([_ID], HOSTILE_FILTER),
     "cancel many": lambda: many_jobs.cancel_many([_ID], HOSTILE_FILTER, HOSTILE),
     "delete many": lambda: many_jobs.delete_many([_ID], HOSTILE_FILTER),
+    "edit many": lambda: many_jobs.edit_many(
+        [_ID], encode_changes({HOSTILE: HOSTILE}), HOSTILE_FILTER
+    ),
+    "edits of": lambda: many_jobs.edits_of(
+        [_ID], encode_changes({HOSTILE: HOSTILE}), tasks=[HOSTILE]
+    ),
     "edit": lambda: protocol.edit_payload(_ID, {HOSTILE: HOSTILE}),
     "keys": lambda: keys.create(HOSTILE, NewKey(HOSTILE, HOSTILE, b""), [Scope.READ]),
     "found key": lambda: keys.find(HOSTILE),

@@ -35,7 +35,7 @@ from faultline.statements.statement import Statement
 T = TypeVar("T")
 
 _ACTION_PATH = re.compile(r"/(?P<kind>job|queue|schedule)s/\{\w+\}/(?P<action>\w+)\Z")
-_MANY_PATH = re.compile(r"/jobs/(?P<action>retry|cancel|delete)\Z")
+_MANY_PATH = re.compile(r"/jobs/(?P<action>retry|cancel|delete|edit)\Z")
 _SCHEDULE_PATHS = {("POST", "/schedules"): "add", ("DELETE", "/schedules/{schedule}"): "remove"}
 _ACTION_METHODS = {"DELETE": "delete", "PATCH": "edit"}
 _LIMIT_METHODS = {

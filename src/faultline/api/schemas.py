@@ -5,10 +5,8 @@ The library's own functions check every job. The JSON schemas here describe thos
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from datetime import datetime
 from typing import Annotated, Any
-from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
@@ -16,7 +14,6 @@ from faultline.api.unique_request import UniqueRequest
 from faultline.config import LONGEST_LEASE_SECONDS, LONGEST_RETRY_SECONDS, SHORTEST_LEASE_SECONDS
 from faultline.enqueue_options import seconds_of
 from faultline.errors import InvalidInput
-from faultline.job_selection import MAX_IDS
 from faultline.model import EnqueueOutcome, JobState
 from faultline.payload import (
     MAX_KEY_LENGTH,
@@ -28,11 +25,7 @@ from faultline.payload import (
     encode_json,
     encode_payload,
 )
-from faultline.statements.many_jobs import STATES, ManyAction
 from faultline.wording import with_article
-
-MANY_JOBS = 500  # jobs that one request for many changes, unless it says otherwise
-MOST_JOBS = 1000
 
 _TASK = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$"}
 _QUEUE = {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$"}
@@ -104,17 +97,9 @@ def _check_moment(text: Any) -> datetime | None:
     return _check_time("" if text is None else text, "the time")
 
 
-def _check_ids(ids: Any) -> tuple[UUID, ...]:
-    if not isinstance(ids, list) or len(ids) > MAX_IDS:
-        raise InvalidInput(f"ids is a list of at most {MAX_IDS:,} job ids")
-    try:
-        return tuple(map(UUID, ids))
-    except (ValueError, TypeError, AttributeError):
-        raise InvalidInput("ids has an id that is not a UUID") from None
-
-
 TaskName = Annotated[str, PlainValidator(check_task_name), WithJsonSchema(_TASK)]
 QueueName = Annotated[str, PlainValidator(check_queue_name), WithJsonSchema(_QUEUE)]
+Reason = Annotated[str | None, PlainValidator(_check_reason), WithJsonSchema(_REASON)]
 Payload = Annotated[dict[str, Any], PlainValidator(_check_payload), WithJsonSchema(_PAYLOAD)]
 
 
@@ -127,34 +112,6 @@ _Moment = Annotated[
     PlainValidator(_check_moment),
     WithJsonSchema({"type": "string", "format": "date-time"}),
 ]
-_Ids = Annotated[
-    tuple[UUID, ...] | None,
-    PlainValidator(_check_ids),
-    WithJsonSchema(
-        {
-            "type": "array",
-            "items": {"type": "string", "format": "uuid"},
-            "maxItems": MAX_IDS,
-        }
-    ),
-]
-
-
-def _check_state(state: Any, states: Collection[JobState]) -> JobState:
-    if not isinstance(state, str) or state not in states:
-        raise InvalidInput(
-            f"the state is {' or '.join(states)} for this action, not {str(state)[:80]!r}"
-        )
-    return JobState(state)
-
-
-def _state_of(action: ManyAction) -> Any:
-    """The annotation of a state that an action changes."""
-    states = STATES[action]
-    return (
-        PlainValidator(lambda state: _check_state(state, states)),
-        WithJsonSchema({"type": "string", "enum": list(states)}),
-    )
 
 
 class JobConditions(BaseModel):
@@ -170,65 +127,6 @@ class JobConditions(BaseModel):
     created_before: _Moment = Field(None, description="Only jobs created before this time.")
     finished_after: _Moment = Field(None, description="Only jobs finished at this time or later.")
     finished_before: _Moment = Field(None, description="Only jobs finished before this time.")
-
-
-class ActionFilter(JobConditions):
-    """The jobs of an action; at least one condition is needed."""
-
-    model_config = ConfigDict(extra="forbid", json_schema_extra={"minProperties": 1})
-
-    ids: _Ids = Field(None, description="Only these jobs.")
-
-
-class RetryFilter(ActionFilter):
-    state: Annotated[JobState | None, *_state_of(ManyAction.RETRY)] = Field(
-        None, description="Only jobs in this state."
-    )
-
-
-class CancelFilter(ActionFilter):
-    state: Annotated[JobState | None, *_state_of(ManyAction.CANCEL)] = Field(
-        None, description="Only jobs in this state."
-    )
-
-
-class DeleteFilter(ActionFilter):
-    state: Annotated[JobState | None, *_state_of(ManyAction.DELETE)] = Field(
-        None, description="Only jobs in this state."
-    )
-
-
-class ManyJobsRequest(BaseModel):
-    """An action on the jobs of a filter, a bounded number in each request."""
-
-    model_config = ConfigDict(
-        extra="forbid",
-        json_schema_extra={
-            "examples": [{"filter": {"queue": "billing", "error": "TimeoutError"}, "dry_run": True}]
-        },
-    )
-
-    filter: ActionFilter
-    dry_run: bool = Field(False, description="Count the jobs, and change nothing.")
-    limit: int = Field(
-        MANY_JOBS, ge=1, le=MOST_JOBS, description="How many jobs this request changes at most."
-    )
-    cursor: str | None = Field(
-        None, description="`next` of the previous answer, with the same filter."
-    )
-
-
-class RetryJobsRequest(ManyJobsRequest):
-    filter: RetryFilter
-
-
-class CancelJobsRequest(ManyJobsRequest):
-    filter: CancelFilter
-    reason: Annotated[str | None, PlainValidator(_check_reason), WithJsonSchema(_REASON)] = None
-
-
-class DeleteJobsRequest(ManyJobsRequest):
-    filter: DeleteFilter
 
 
 class PayloadRequest(BaseModel):
@@ -337,7 +235,7 @@ class ReasonRequest(BaseModel):
 
     model_config = ConfigDict(extra="forbid", json_schema_extra={"examples": [{"reason": "test"}]})
 
-    reason: Annotated[str | None, PlainValidator(_check_reason), WithJsonSchema(_REASON)] = None
+    reason: Reason = None
 
 
 # ── responses ────────────────────────────────────────────────────────────────────────────────────
@@ -428,23 +326,6 @@ class StateAnswer(BaseModel):
 class DeletedAnswer(BaseModel):
     job_id: str = Field(json_schema_extra={"format": "uuid"})
     state: JobState = Field(description="The state in which the job was.")
-
-
-class ManyJobsAnswer(BaseModel):
-    dry_run: bool
-    matched: int = Field(description="How many jobs this page has.")
-    done: int = Field(description="How many of them this request changed.")
-    unchanged: int = Field(description="There was nothing to do in their state.")
-    refused: int = Field(description="Their state does not allow it.")
-    locked: int = Field(description="Another session held their row; send the request again.")
-    gone: int = Field(description="They were deleted, or stopped matching, meanwhile.")
-    refused_ids: list[str]
-    locked_ids: list[str]
-    sample: list[str] = Field(description="The ids of some jobs of this page.")
-    next: str | None = Field(
-        description="`cursor` of the request that continues; null at the end. A page may be short,"
-        " even empty, and still have a next."
-    )
 
 
 class PauseAnswer(BaseModel):

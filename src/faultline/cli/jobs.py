@@ -1,4 +1,4 @@
-"""The commands `jobs list`, `show`, `edit` and `export`, and the group of `jobs`."""
+"""The commands `jobs list`, `show` and `export`, and the group of `jobs`."""
 
 from __future__ import annotations
 
@@ -12,23 +12,20 @@ import click
 import orjson
 
 from faultline import timeline
-from faultline.cli.context import Context, audited, session, with_lock_timeout
-from faultline.cli.enqueue import read_payload
+from faultline.cli.context import Context, session
 from faultline.cli.job_actions import cancel, delete, retry
+from faultline.cli.job_edit import edit
 from faultline.cli.job_filter_options import FilterOptions, filter_options
 from faultline.cli.output import count, duration, json_option, one_line, print_json, print_table
-from faultline.errors import InvalidInput, UnknownJob
+from faultline.errors import UnknownJob
 from faultline.job_selection import READ_PAGE, write_lines
 from faultline.model import JobRecord, JobState, ReportedProgress
-from faultline.payload import encode_payload
 from faultline.postgres.sessions import Connection, run, run_reads
-from faultline.statements import clock, job_pages, protocol
+from faultline.statements import clock, job_pages
 from faultline.statements import jobs as statements
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.jobs import JobText
 from faultline.statements.many_jobs import JobSweep
-from faultline.statements.statement import Statement
-from faultline.suggestions import joined
 from faultline.timeline import TimelineEvent
 from faultline.wording import first_line, plain
 
@@ -41,6 +38,7 @@ def jobs() -> None:
 jobs.add_command(retry)
 jobs.add_command(cancel)
 jobs.add_command(delete)
+jobs.add_command(edit)
 
 
 @jobs.command("list")
@@ -176,79 +174,6 @@ def _events(conn: Connection, job_id: UUID) -> list[TimelineEvent]:
 def _timeline_row(event: TimelineEvent, created_at: datetime) -> list[Any]:
     offset = f"+{_ago(event.at, created_at)}"
     return [offset, event.kind, str(event.token or ""), event.worker or "", one_line(event.text)]
-
-
-@jobs.command()
-@click.argument("job", type=click.UUID)
-@click.option(
-    "--payload",
-    metavar="JSON",
-    required=True,
-    help="The new payload: a JSON object of the task's arguments; - reads it from stdin.",
-)
-@click.option(
-    "--force", is_flag=True, help="Store it even if the arguments do not fit the task of --app."
-)
-@click.option("--dry-run", is_flag=True, help="Check it, and print both payloads; change nothing.")
-@json_option
-@click.pass_obj
-def edit(
-    context: Context, job: UUID, payload: str, force: bool, dry_run: bool, as_json: bool
-) -> None:
-    """Replace the payload of a queued or failed job.
-
-    The arguments are checked if --app has the job's task. The former payload stays in the job's timeline. A
-    failed job does not run again by itself: retry it.
-    """
-    arguments = read_payload(payload)
-    verb = protocol.edit_payload(job, arguments)
-    with session(context) as conn:
-        if not force:
-            _check_arguments(context, conn, job, arguments)
-        if dry_run:
-            _print_edit(job, *_try_edit(conn, job, verb), as_json)
-            return
-        with audited(conn, "edit", f"job {job}"):
-            state = run(conn, verb)
-    if as_json:
-        print_json({"job_id": job, "state": state})
-    else:
-        hint = f"; to run it: faultline jobs retry {job}" if state is JobState.FAILED else ""
-        click.echo(f"{job}  has the new payload, and is {state}{hint}")
-
-
-def _try_edit(conn: Connection, job: UUID, verb: Statement[JobState]) -> tuple[str, str]:
-    """The payloads before and after an edit, which is made and rolled back."""
-    with conn.transaction(force_rollback=True), with_lock_timeout(conn):
-        before = run(conn, statements.texts_of([job]))
-        run(conn, verb)
-        after = run(conn, statements.texts_of([job]))
-    return before[job].payload, after[job].payload
-
-
-def _print_edit(job: UUID, former: str, new: str, as_json: bool) -> None:
-    if as_json:
-        documents = {"former": orjson.Fragment(former), "payload": orjson.Fragment(new)}
-        print_json({"job_id": job, "dry_run": True, **documents})
-    else:
-        click.echo(f"{job}  would be edited; nothing was changed")
-        click.echo(f"  from  {plain(former)}\n  to    {plain(new)}")
-
-
-def _check_arguments(context: Context, conn: Connection, job: UUID, arguments: Any) -> None:
-    """Refuse arguments that the job's task would refuse, if the application has it."""
-    if context.app_path is None:
-        return
-    context.app.import_tasks()
-    record = run(conn, statements.get_job(job))
-    task = None if record is None else context.app.tasks.get(record.task)
-    if task is not None:
-        try:
-            task.check_arguments(encode_payload(arguments))
-        except InvalidInput as error:
-            raise InvalidInput(
-                error.message, hint=joined(error.hint, "--force stores it anyway")
-            ) from None
 
 
 @jobs.command()

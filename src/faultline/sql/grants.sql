@@ -169,6 +169,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.cancel_many(uuid[], text, jsonb),
     faultline.retry_many(uuid[], jsonb),
     faultline.delete_many(uuid[], jsonb),
+    faultline.edit_many(uuid[], jsonb, jsonb),
     faultline.pause_queue(text, text),
     faultline.resume_queue(text),
     faultline.set_limit(text, integer, integer, double precision, integer, text, text),

@@ -127,7 +127,8 @@ END $$;
 -- is now. The outcomes:
 --   done       this call changed the job
 --   unchanged  there was nothing to do in its state
---   refused    its state does not allow it
+--   refused    its state does not allow it; of retry_many also: another job holds its unique key; of edit_many also: the payload
+--              would be too long
 --   locked     another session holds its row
 --   gone       it does not exist, or no longer matches `wanted`
 -- Each call writes one row of the audit log, with the filter and the counts.
@@ -276,6 +277,43 @@ BEGIN
     RETURN QUERY SELECT * FROM unnest(ids, outcomes, states);
     PERFORM faultline.remove_jobs(done);
     PERFORM faultline.audit_many('delete', wanted, outcomes);
+END $$;
+
+-- Merges the fields of `changes` into the payloads of queued and failed jobs; the former ones stay in attempts_log. A value that is
+-- an object or an array replaces the former value as a whole, and no field is removed. Safe for the same reason as edit_payload:
+-- running and succeeded jobs are refused, and jobs whose payload would be longer than may be stored. The audit log has the names
+-- of the fields, without their values.
+CREATE OR REPLACE FUNCTION faultline.edit_many(job_ids uuid[], changes jsonb, wanted jsonb DEFAULT '{}')
+RETURNS TABLE (job_id uuid, outcome text, state text) -- state: the one in which it was found
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    ids      uuid[];
+    outcomes text[];
+    states   text[];
+    done     uuid[];
+BEGIN
+    IF jsonb_typeof(changes) IS DISTINCT FROM 'object' OR changes = '{}' THEN
+        RAISE EXCEPTION 'the changes are not an object with fields' USING ERRCODE = 'FL005', HINT = '{"field": "the new value"}';
+    END IF;
+    SELECT array_agg(o.job_id), array_agg(o.outcome), array_agg(o.state) INTO ids, outcomes, states
+    FROM faultline.lock_jobs(job_ids, wanted, '{queued,failed}', '{running,succeeded}') AS o;
+    -- A second statement, because it must read the payloads under the locks.
+    SELECT array_agg(o.outcome ORDER BY o.place), array_agg(o.job_id) FILTER (WHERE o.outcome = 'done') INTO outcomes, done
+    FROM (SELECT g.job_id, g.place,
+                 CASE WHEN j.id IS NULL THEN g.outcome
+                      WHEN faultline.json_text_bound(j.payload || changes) > 8388608 THEN 'refused'
+                      WHEN j.payload::text = (j.payload || changes)::text THEN 'unchanged' -- as text: as jsonb 1 and 1.0 are equal
+                      ELSE 'done' END AS outcome
+          FROM unnest(ids, outcomes) WITH ORDINALITY AS g (job_id, outcome, place)
+          LEFT JOIN faultline.jobs AS j ON g.outcome = 'done' AND j.id = g.job_id) AS o;
+    RETURN QUERY SELECT * FROM unnest(ids, outcomes, states);
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, outcome, former_payload)
+    SELECT j.id, j.attempts, j.fencing_token, 'edited', j.payload FROM faultline.jobs AS j WHERE j.id = ANY (done);
+    UPDATE faultline.jobs SET payload = payload || changes WHERE id = ANY (done);
+    PERFORM faultline.audit_many('edit', wanted, outcomes,
+                                 (SELECT string_agg(k, ', ' ORDER BY k) FROM jsonb_object_keys(changes) AS k));
 END $$;
 
 -- Deletes jobs whose rows the caller has locked, and their history. A claim that makes a deferred job due again locks its row in

@@ -28,6 +28,7 @@ class ManyAction(StrEnum):
     RETRY = "retry"
     CANCEL = "cancel"
     DELETE = "delete"
+    EDIT = "edit"
 
 
 class ActionOutcome(StrEnum):
@@ -46,6 +47,7 @@ STATES = {
     ManyAction.RETRY: (JobState.FAILED,),
     ManyAction.CANCEL: (JobState.QUEUED, JobState.RUNNING),
     ManyAction.DELETE: (JobState.QUEUED, JobState.FAILED),
+    ManyAction.EDIT: (JobState.QUEUED, JobState.FAILED),
 }
 
 
@@ -62,7 +64,7 @@ class ActionReport:
 
     done: int = 0
     unchanged: int = 0  # there was nothing to do in their state
-    refused: int = 0  # their state does not allow it
+    refused: int = 0  # their state does not allow it, or another rule of the action
     locked: int = 0  # another session held their row
     gone: int = 0  # they were deleted, or stopped matching, meanwhile
     locked_ids: tuple[UUID, ...] = ()  # the first MAX_NAMED
@@ -115,6 +117,52 @@ def delete_many(job_ids: Sequence[UUID], wanted: JobFilter) -> Statement[list[Jo
     )
 
 
+def edit_many(
+    job_ids: Sequence[UUID], changes: str, wanted: JobFilter
+) -> Statement[list[JobOutcome]]:
+    """Merge the fields of `changes`, a JSON object, into the payloads."""
+    return Statement(
+        "SELECT to_jsonb(faultline.edit_many(%s::uuid[], %s::jsonb, %s::jsonb))::text",
+        (list(job_ids), changes, wanted.json),
+        _outcomes,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class JobEdit:
+    """A job that an edit would change, and its payload before and after, as JSON text."""
+
+    job_id: UUID
+    task: str
+    queue: str
+    state: JobState
+    former: str
+    payload: str
+
+
+def edits_of(
+    job_ids: Sequence[UUID], changes: str, *, tasks: Sequence[str] | None = None
+) -> Statement[list[JobEdit]]:
+    """What an edit would do to those jobs that are queued or failed.
+
+    They come in the given order; with `tasks`, only jobs of these tasks.
+    """
+    return Statement(
+        """
+        SELECT j.id, j.task, j.queue, j.state, j.payload::text, (j.payload || %s::jsonb)::text
+        FROM unnest(%s::uuid[]) WITH ORDINALITY AS given (id, place)
+        JOIN faultline.jobs AS j ON j.id = given.id
+        WHERE j.state IN ('queued', 'failed') AND (%s::text[] IS NULL OR j.task = ANY (%s::text[]))
+        ORDER BY given.place
+        """,
+        (changes, list(job_ids), *(None if tasks is None else list(tasks),) * 2),
+        lambda rows: [
+            JobEdit(job_id, task, queue, JobState(state), former, payload)
+            for job_id, task, queue, state, former, payload in rows
+        ],
+    )
+
+
 def _outcomes(rows: list[Row]) -> list[JobOutcome]:
     found = (orjson.loads(text) for (text,) in rows)
     return [
@@ -135,7 +183,8 @@ class JobSweep:
     It ends: every page begins after the last job of the one before.
 
     Without an action, or with ids, it walks the filter as it is. Otherwise it walks only jobs in the
-    states that the action changes, each state from its own index.
+    states that the action changes, each state from its own index. `reason` is of a cancellation, and
+    `changes` the JSON object of an edit.
     """
 
     def __init__(
@@ -144,10 +193,12 @@ class JobSweep:
         action: ManyAction | None = None,
         *,
         reason: str | None = None,
+        changes: str = "{}",
         page_size: int = PAGE_SIZE,
         cursor: str | None = None,
     ) -> None:
-        self._action, self._reason, self._page_size = action, reason, page_size
+        self._action, self._reason, self._changes = action, reason, changes
+        self._page_size = page_size
         self._stages = _stages(wanted, action)
         self._stage = 0
         self._after: str | None = None
@@ -187,6 +238,8 @@ class JobSweep:
                 return cancel_many(job_ids, wanted, self._reason)
             case ManyAction.DELETE:
                 return delete_many(job_ids, wanted)
+            case ManyAction.EDIT:
+                return edit_many(job_ids, self._changes, wanted)
             case None:
                 raise InvalidInput("this sweep only reads")
         assert_never(self._action)
