@@ -35,6 +35,7 @@ class EnqueueOptions:
     idempotency_key: str | None = None
     max_attempts: int | None = None
     unique: Unique | None = None
+    tags: tuple[str, ...] | None = None
     conn: AnyConnection | None = None
 
     def __post_init__(self) -> None:

@@ -11,6 +11,7 @@ from faultline.enqueue_options import EnqueueOptions, Seconds, lease_seconds_of,
 from faultline.errors import InvalidInput
 from faultline.model import Enqueued, JobSpec
 from faultline.option_names import names_options
+from faultline.payload import checked_tags
 from faultline.unique import Unique
 from faultline.user_connections import AnyConnection
 
@@ -41,13 +42,14 @@ class Enqueueable(Generic[P]):
         timeout: Seconds | None = None,
         lease: Seconds | None = None,
         unique: Unique | None = None,
+        tags: Iterable[str] | None = None,
         conn: AnyConnection | None = None,
     ) -> ConfiguredTask[P]:
         """The same task with options: `charge.options(delay=60).enqueue(invoice=42)`.
 
         With `conn`, a connection of yours, the job exists if your transaction commits. A job that has not
         started within `expires_in` fails with the reason `expired`. `timeout`, `lease` and `unique` replace
-        those of the task. Durations are seconds or a timedelta.
+        those of the task. Durations are seconds or a timedelta. `tags` are words for `app.jobs(tag=…)`.
         """
         given = {
             "queue": queue,
@@ -60,6 +62,7 @@ class Enqueueable(Generic[P]):
             "idempotency_key": idempotency_key,
             "max_attempts": max_attempts,
             "unique": None if unique is None else self._task.bind_unique(unique),
+            "tags": None if tags is None else checked_tags(tags),
             "conn": conn,
         }
         return ConfiguredTask(self._task, self._options.updated(given))

@@ -15,7 +15,7 @@ import orjson
 from faultline.errors import InvalidInput
 from faultline.job_edits import CheckedTask, edit_checks, encode_changes
 from faultline.model import JobRecord, JobState
-from faultline.payload import check_queue_name, check_task_name, encode_json
+from faultline.payload import check_queue_name, check_tag, check_task_name, encode_json
 from faultline.statements import jobs
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.many_jobs import (
@@ -41,6 +41,7 @@ class FilterArguments(TypedDict, total=False):
     state: JobState | Literal["queued", "running", "succeeded", "failed"] | None
     queue: str | None
     task: str | Task[Any, Any] | None
+    tag: str | None  # one of the job's tags
     failed_reason: str | None
     error: str | type[BaseException] | None  # the class of the last error, or its name
     created_after: datetime | None  # the moment included
@@ -264,13 +265,14 @@ def job_filter(**given: Unpack[FilterArguments]) -> JobFilter:
             f"a filter has no {unknown[0]!r}", hint=f"it has {', '.join(sorted(known))}"
         )
     task, error, ids = given.get("task"), given.get("error"), given.get("ids")
-    state, queue = given.get("state"), given.get("queue")
+    state, queue, tag = given.get("state"), given.get("queue"), given.get("tag")
     return JobFilter(
         state=None if state is None else _state(state),
         queue=None if queue is None else check_queue_name(queue),
         task=None
         if task is None
         else check_task_name(task if isinstance(task, str) else task.name),
+        tag=None if tag is None else check_tag(tag),
         failed_reason=_text("failed_reason", given.get("failed_reason")),
         error=_text("error", error.__name__ if isinstance(error, type) else error),
         created_after=_moment("created_after", given.get("created_after")),

@@ -136,13 +136,14 @@ class JobSpec(NamedTuple):
     timeout_seconds: float | None
     lease_seconds: float | None
     unique: Unique | None
+    tags: tuple[str, ...] | None  # None: it has none
     payload: Mapping[str, Any]
     idempotency_key: str | None = None
 
     @property
     def settings(self) -> tuple[Any, ...]:
         """Everything but payload and key: jobs with equal settings are enqueued fastest."""
-        return self[:10]
+        return self[:11]
 
     def copies(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
@@ -158,14 +159,14 @@ class JobSpec(NamedTuple):
     @property
     def has_plain_settings(self) -> bool:
         """Whether it needs no setting that only `faultline.enqueue_jobs` takes."""
-        return self[5:10] == _NO_SETTINGS
+        return self[5:11] == _NO_SETTINGS
 
 
 class EqualJobs(list[JobSpec]):
     """Jobs that are known to have equal settings, so that they need not be compared."""
 
 
-_NO_SETTINGS = (None, None, None, None, None)
+_NO_SETTINGS = (None, None, None, None, None, None)
 
 
 class Claim(NamedTuple):
@@ -255,6 +256,7 @@ class JobRecord:
     progress: ReportedProgress | None = None  # None once it has succeeded
     unique_key: str | None = None  # it was enqueued with `unique`
     waits_for: str | None = None  # the limit key that a queued job waits for
+    tags: tuple[str, ...] = ()
 
 
 class CommitPhase(Enum):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -22,6 +22,9 @@ MAX_KEY_LENGTH = 255
 
 _TASK_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.:-]{0,199}\Z")
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}\Z")
+TAG = "[A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99}"
+_TAG = re.compile(rf"{TAG}\Z")
+MAX_TAGS = 20
 
 
 def decode_payload(text: str) -> Any:
@@ -202,6 +205,28 @@ def check_queue_name(name: str) -> str:
             hint="use 1 to 63 letters, digits, _ . : -, starting with a letter, digit or _",
         )
     return name
+
+
+def check_tag(tag: str) -> str:
+    if not isinstance(tag, str) or not _TAG.match(tag):
+        raise InvalidInput(
+            f"{str(tag)[:80]!r} is not a tag",
+            hint="use 1 to 100 letters, digits, _ . : = / @ + -, starting with a letter, digit or _",
+        )
+    return tag
+
+
+def checked_tags(tags: Iterable[str]) -> tuple[str, ...] | None:
+    """The tags as they are stored: sorted, each once, and None if there are none."""
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidInput(
+            f"tags must be a list of words, not {with_article(type(tags).__name__)}",
+            hint='tags=["import", "customer:42"]',
+        )
+    found = {check_tag(tag) for tag in tags}
+    if len(found) > MAX_TAGS:
+        raise InvalidInput(f"a job has at most {MAX_TAGS} tags, not {len(found)}")
+    return tuple(sorted(found)) or None
 
 
 def check_idempotency_key(key: str) -> str:

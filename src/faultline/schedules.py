@@ -65,6 +65,7 @@ class Schedule:
             "max_attempts": job.max_attempts,
             "expires_in_seconds": job.expires_in_seconds,
             "overrides": given or None,
+            "tags": job.tags,
             "missed": self.missed.value,
             "missed_limit": self.missed_limit,
             "jitter_seconds": self.jitter_seconds,

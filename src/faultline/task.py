@@ -349,6 +349,7 @@ def job_spec(
         options.timeout_seconds,
         options.lease_seconds,
         settings.unique if options.unique is None else options.unique,
+        options.tags,
         payload,
         idempotency_key,
     )

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import importlib
+import os
 import pkgutil
 import threading
 import traceback
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from types import ModuleType
 
 from faultline.errors import InvalidInput
 
 # Importing `__main__` would run a program, and a worker needs no tests.
 _SKIPPED = frozenset({"__main__", "conftest", "tests"})
+_PACKAGE = f"{Path(__file__).parent}{os.sep}"
 
 
 class TaskImports:
@@ -67,7 +70,8 @@ def import_module(name: str, *, what: str = "") -> ModuleType:
 def _import_failed(name: str, error: Exception, what: str) -> InvalidInput:
     text, where = str(error), ""
     frames = traceback.extract_tb(error.__traceback__)
-    own = [frame for frame in frames if not frame.filename.startswith("<frozen ")]
+    # A refused task is raised in this package, and its definition is the line to correct.
+    own = [frame for frame in frames if not frame.filename.startswith(("<frozen ", _PACKAGE))]
     if isinstance(error, SyntaxError):
         text, where = error.msg, f" ({error.filename}, line {error.lineno})"
     elif own:

@@ -183,6 +183,22 @@ def test_the_list_of_jobs_takes_the_same_filters(
         assert [job["id"] for job in page["jobs"]] == found, more
 
 
+def test_jobs_are_found_and_operated_by_a_tag(client: httpx2.Client, queue: str) -> None:
+    [tagged, _] = [enqueue(client, queue, tags=tags)[0] for tags in (["vip", queue], None)]
+    page = client.get("/jobs", params={"tag": queue}).json()
+    assert [(job["id"], job["tags"]) for job in page["jobs"]] == [(tagged, sorted([queue, "vip"]))]
+    assert client.get(f"/jobs/{tagged}").json()["tags"] == sorted([queue, "vip"])
+    done = client.post("/jobs/cancel", json={"filter": {"tag": queue}}).json()
+    assert (done["done"], done["matched"]) == (1, 1)
+
+
+@pytest.mark.parametrize("tags", ["vip", ["two words"], [1], [f"t{n}" for n in range(21)]])
+def test_wrong_tags_are_refused(client: httpx2.Client, tags: Any) -> None:
+    answer = client.post("/jobs", json={"task": "t", "tags": tags})
+    assert (answer.status_code, code_of(answer)) == (422, "invalid_input")
+    assert "tag" in answer.text
+
+
 # ── edit ─────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -72,6 +72,31 @@ def test_a_dry_run_prints_the_count_and_a_sample_and_changes_nothing(
     assert rows(conn, AUDIT) == []
 
 
+def test_jobs_are_found_and_operated_by_a_tag(faultline: Faultline, conn: Connection) -> None:
+    tags = ("--tag", "vip", "--tag", "import:7")
+    tagged = faultline("enqueue", "send_mail", *tags).out.strip()
+    faultline("enqueue", "send_mail")
+    [listed] = faultline("jobs", "list", "--tag", "import:7", "--json").json
+    assert (listed["id"], listed["tags"]) == (tagged, ["import:7", "vip"])
+    shown = faultline("jobs", "show", tagged).out.splitlines()
+    assert [line.split() for line in shown if line.startswith("tags")] == [
+        ["tags", "import:7,", "vip"]
+    ]
+    assert faultline("jobs", "cancel", "--tag", "vip", "--yes").out == "1 job cancelled\n"
+    refusal = faultline("jobs", "list", "--tag", "two words").refused("invalid_input")
+    assert "is not a tag" in str(refusal)
+
+
+def test_the_jobs_of_an_added_schedule_have_its_tags(
+    faultline: Faultline, conn: Connection
+) -> None:
+    added = ("schedules", "add", "report", "send_mail", "--every", "1h", "--tag", "nightly")
+    assert faultline(*added).code == 0
+    assert faultline("schedules", "run-now", "report").code == 0
+    [listed] = faultline("jobs", "list", "--tag", "nightly", "--json").json
+    assert listed["task"] == "send_mail"
+
+
 def test_an_action_by_filter_reports_how_many_jobs_it_changed(
     faultline: Faultline, conn: Connection
 ) -> None:

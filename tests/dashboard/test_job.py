@@ -58,6 +58,25 @@ def test_a_waiting_job_says_why_and_shows_its_numbers_exactly(
     expect(tab.find("pre[aria-label=Result]")).to_have_text(str(BEYOND_DOUBLES))
 
 
+def test_a_jobs_tags_lead_to_the_list_of_jobs_with_that_tag(
+    tab: Tab, conn: psycopg.Connection[object]
+) -> None:
+    enqueue(conn, task="untagged")
+    conn.execute(
+        "SELECT faultline.enqueue_jobs(%s)",
+        [Jsonb([{"task": "tagged", "tags": ["a", "import:7"]}])],
+    )
+    tab.go("jobs?task=tagged")
+    tab.page.get_by_role("link", name="tagged").click()
+    facts = tab.page.locator("dl.facts")
+    expect(facts).to_contain_text("a, import:7")
+    facts.get_by_role("link", name="import:7").click()
+    expect(tab.page.get_by_label("Tag")).to_have_value("import:7")
+    rows = tab.page.locator("tbody tr")
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("tagged")
+
+
 @pytest.mark.slow
 def test_an_error_keeps_its_lines_and_right_to_left_text_reorders_nothing(
     tab: Tab, conn: psycopg.Connection[object]

@@ -221,6 +221,7 @@ FILTERS = [
     JobFilter(),
     *(JobFilter(state) for state in JobState),
     *(JobFilter(queue="mail"), JobFilter(task="report"), JobFilter(error="Boom")),
+    *(JobFilter(tag="vip"), JobFilter(JobState.FAILED, tag="mail"), JobFilter(tag="none")),
     *(JobFilter(failed_reason="cancelled"), JobFilter(JobState.FAILED, error="Boom")),
     *(
         JobFilter(state, **{name: MOMENT + timedelta(days=day)})
@@ -246,8 +247,8 @@ def of_all_kinds(conn: Connection) -> list[UUID]:
             set_job(conn, job_id, f"finished_at = '{moment.isoformat()}', last_error = '{error}'")
         conn.execute("SET session_replication_role = replica")  # an id of that time
         conn.execute(
-            "UPDATE faultline.jobs SET created_at = %s, id = faultline.uuid7(%s) WHERE id = %s",
-            [moment, moment, job_id],
+            "UPDATE faultline.jobs SET created_at = %s, id = faultline.uuid7(%s), tags = %s WHERE id = %s",
+            [moment, moment, [queue, "vip"] if days else None, job_id],
         )
         conn.execute("SET session_replication_role = origin")
     return [job_id for (job_id,) in rows(conn, "SELECT id FROM faultline.jobs")]

@@ -58,7 +58,7 @@ EXAMPLES: dict[Any, Any] = {
     timedelta: timedelta(seconds=1),
     Claim: CLAIM,
     ProgressReport: ProgressReport(CLAIM, 0.5, "half"),
-    JobSpec: JobSpec("t", "q", 5, 1, None, 1.0, 2.0, 3.0, 4.0, None, {}),
+    JobSpec: JobSpec("t", "q", 5, 1, None, 1.0, 2.0, 3.0, 4.0, None, None, {}),
     Invariant: INVARIANTS[0],
     Actor: Actor("role", "me"),
     AuditFilter: AuditFilter(),

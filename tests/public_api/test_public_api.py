@@ -206,6 +206,7 @@ SIGNATURES = {
         " expires_in: 'Seconds | None' = None, idempotency_key: 'str | None' = None,"
         " max_attempts: 'int | None' = None, timeout: 'Seconds | None' = None,"
         " lease: 'Seconds | None' = None, unique: 'Unique | None' = None,"
+        " tags: 'Iterable[str] | None' = None,"
         " conn: 'AnyConnection | None' = None)"
         " -> 'ConfiguredTask[P]'"
     ),

@@ -26,7 +26,7 @@ def enqueue(
     unique = Unique(by=("key",), while_=while_, on_conflict=on_conflict)
     payload = {"key": 1, "by": by}
     options = (None, None, None, None, None)
-    return protocol.enqueue_job(JobSpec("task", "default", 5, 5, *options, unique, payload))
+    return protocol.enqueue_job(JobSpec("task", "default", 5, 5, *options, unique, None, payload))
 
 
 def stored(conn: Conn) -> list[Any]:
@@ -204,7 +204,7 @@ def test_an_idempotency_key_used_meanwhile_leaves_no_unique_key(
     def keyed(by: str) -> Statement[Enqueued]:
         spec = JobSpec(
             *("task", "default", 5, 5, None, None, None, None, None),
-            *(Unique(by=(by,)), {"key": 1, "by": "a"}, "order-1"),
+            *(Unique(by=(by,)), None, {"key": 1, "by": "a"}, "order-1"),
         )
         return protocol.enqueue_job(spec)
 

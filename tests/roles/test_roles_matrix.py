@@ -155,7 +155,7 @@ INTERNAL = {
         *("resume_lines", "forget_keys"),
     ),
     "checked_job_count",
-    *("enqueued_under_keys", "insert_jobs", "start_of", "expiry_of"),
+    *("enqueued_under_keys", "insert_jobs", "start_of", "expiry_of", "tags_of"),
     *("enqueue_unique", "unique_key", "canonical_json", "check_unique", "counts_for_key"),
     *("lock_unique_keys", "lock_waiting_holders", "take_free_keys", "take_keys_again"),
     *("insert_unheld", "change_holders"),

@@ -40,7 +40,7 @@ Connect = Callable[[], psycopg.Connection[Any]]
 def spec(unique: Unique, key: int, by: int, **times: Any) -> JobSpec:
     payload = {"key": key, "by": by}
     delay = times.get("delay")
-    return JobSpec("task", "default", 5, 5, None, delay, None, None, None, unique, payload)
+    return JobSpec("task", "default", 5, 5, None, delay, None, None, None, unique, None, payload)
 
 
 def at_once(connect: Connect, acts: Sequence[Callable[[Connection], T]]) -> list[T]:

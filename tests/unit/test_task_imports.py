@@ -85,6 +85,14 @@ def test_an_error_in_a_module_names_the_module_and_the_line(write: Write) -> Non
         app.import_tasks()
 
 
+def test_a_refused_task_is_named_with_the_line_that_defines_it(write: Write) -> None:
+    mail = "from shop13.app import app\n@app.task\ndef send(to: str): ...\n"
+    app = app_of(write, "app = Faultline(imports=['shop13.mail'])", mail=mail)
+    message = r"send must take the job as its first argument.*mail\.py, line [23]\)"
+    with pytest.raises(InvalidInput, match=message):
+        app.import_tasks()
+
+
 def test_a_module_that_a_task_needs_and_that_is_missing_is_named(write: Write) -> None:
     app = app_of(write, "app = Faultline(imports=['shop13.mail'])", mail="import no_such_thing\n")
     with pytest.raises(InvalidInput, match=r"importing shop13\.mail failed: .*no_such_thing"):

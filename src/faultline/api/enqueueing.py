@@ -56,6 +56,7 @@ def new_job(job: JobRequest, app: Faultline | None, *, json_depth: int) -> JobSp
         timeout_seconds=job.timeout,
         lease_seconds=job.lease,
         unique=unique,
+        tags=job.tags,
     )
     return job_spec(job.task, settings, options, job.payload, job.idempotency_key)
 

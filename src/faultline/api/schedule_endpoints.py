@@ -101,6 +101,7 @@ def _schedule(request: ScheduleRequest, app: Faultline | None) -> Schedule:
         priority=request.priority,
         max_attempts=request.max_attempts,
         expires_in_seconds=request.expires_in,
+        tags=request.tags,
     )
     return make_schedule(
         job_spec(request.task, settings, options, request.payload, None),

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, PlainValidator, WithJsonSchema
 
-from faultline.api.schemas import Expiry, Payload, QueueName, TaskName
+from faultline.api.schemas import Expiry, Payload, QueueName, Tags, TaskName
 from faultline.errors import InvalidInput
 from faultline.schedules import (
     DEFAULT_MISSED_LIMIT,
@@ -79,6 +79,7 @@ class ScheduleRequest(BaseModel):
     expires_in: Expiry = Field(
         None, description="Each job fails if it has not started so many seconds after its firing."
     )
+    tags: Tags = Field(None, description="Of each job.")
     missed: Missed = Field(
         Missed.ONCE,
         description="Which times fire if several are due: the newest if it is at most a minute late"

@@ -17,11 +17,15 @@ from faultline.errors import InvalidInput
 from faultline.model import EnqueueOutcome, JobState
 from faultline.payload import (
     MAX_KEY_LENGTH,
+    MAX_TAGS,
+    TAG,
     check_idempotency_key,
     check_max_attempts,
     check_priority,
     check_queue_name,
+    check_tag,
     check_task_name,
+    checked_tags,
     encode_json,
     encode_payload,
 )
@@ -29,6 +33,7 @@ from faultline.wording import with_article
 
 _TASK = {"type": "string", "pattern": "^[A-Za-z_][A-Za-z0-9_.:-]{0,199}$"}
 _QUEUE = {"type": "string", "pattern": "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,62}$"}
+_TAG = {"type": "string", "pattern": f"^{TAG}$"}
 _KEY = {"type": ["string", "null"], "minLength": 1, "maxLength": MAX_KEY_LENGTH}
 _TIME = {"type": ["string", "null"], "format": "date-time"}
 _REASON = {"type": ["string", "null"]}
@@ -77,6 +82,10 @@ def _check_time(text: Any, what: str = "run_at") -> datetime | None:
     return time
 
 
+def _check_tags(tags: Any) -> tuple[str, ...] | None:
+    return None if tags is None else checked_tags(tags)
+
+
 def _check_reason(reason: Any) -> str | None:
     if reason is not None and not isinstance(reason, str):
         raise InvalidInput(f"a reason is a string, not {with_article(type(reason).__name__)}")
@@ -106,6 +115,7 @@ Payload = Annotated[dict[str, Any], PlainValidator(_check_payload), WithJsonSche
 # A condition may be missing, and is not null.
 _Queue = Annotated[str | None, PlainValidator(check_queue_name), WithJsonSchema(_QUEUE)]
 _Task = Annotated[str | None, PlainValidator(check_task_name), WithJsonSchema(_TASK)]
+_Tag = Annotated[str | None, PlainValidator(check_tag), WithJsonSchema(_TAG)]
 _Text = Annotated[str | None, PlainValidator(_check_text), WithJsonSchema({"type": "string"})]
 _Moment = Annotated[
     datetime | None,
@@ -121,6 +131,7 @@ class JobConditions(BaseModel):
 
     queue: _Queue = Field(None, description="Only jobs of this queue.")
     task: _Task = Field(None, description="Only jobs of this task.")
+    tag: _Tag = Field(None, description="Only jobs with this tag.")
     failed_reason: _Text = Field(None, description="Only jobs that failed for this reason.")
     error: _Text = Field(None, description="Only jobs whose last error has this class.")
     created_after: _Moment = Field(None, description="Only jobs created at this time or later.")
@@ -155,6 +166,13 @@ Expiry = Annotated[float | None, *_seconds("expires_in", LONGEST_RETRY_SECONDS)]
 Timeout = Annotated[float | None, *_seconds("timeout", LONGEST_RETRY_SECONDS)]
 LeaseLength = Annotated[
     float | None, *_seconds("lease", LONGEST_LEASE_SECONDS, shortest=SHORTEST_LEASE_SECONDS)
+]
+
+
+Tags = Annotated[
+    tuple[str, ...] | None,
+    PlainValidator(_check_tags),
+    WithJsonSchema({"type": ["array", "null"], "items": _TAG, "maxItems": MAX_TAGS}),
 ]
 
 
@@ -211,6 +229,7 @@ class JobRequest(BaseModel):
     idempotency_key: Annotated[str | None, PlainValidator(_check_key), WithJsonSchema(_KEY)] = (
         Field(None, description="Two requests with the same key create one job.")
     )
+    tags: Tags = Field(None, description="Words to find the job by, up to 20.")
     unique: UniqueRequest | None = Field(
         None, description="At most one job with equal arguments. Default: the task's."
     )
@@ -286,6 +305,7 @@ class JobSummary(BaseModel):
     waits_for: str | None = Field(
         description="The limit key that a queued job waits for, since `next_run_at`."
     )
+    tags: list[str]
 
 
 class ProgressAnswer(BaseModel):

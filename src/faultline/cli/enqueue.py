@@ -16,7 +16,7 @@ from faultline.cli.output import json_option, print_json
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.enqueue_options import EnqueueOptions, lease_seconds_of, seconds_of
 from faultline.errors import InvalidInput, UnknownTask
-from faultline.payload import check_task_name, encode_payload, parse_json
+from faultline.payload import check_task_name, checked_tags, encode_payload, parse_json
 from faultline.postgres.sessions import run
 from faultline.statements import protocol
 from faultline.suggestions import did_you_mean, joined
@@ -76,6 +76,9 @@ from faultline.wording import plain
     type=click.Choice(get_args(OnConflict)),
     help="What to do with the job that counts; keep if absent.",
 )
+@click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="A word to find the job by; repeatable."
+)
 @click.option("--key", help="The idempotency key; one key never creates two jobs.")
 @click.option(
     "--max-attempts",
@@ -104,6 +107,7 @@ def enqueue(
     unique_while: While | None,
     unique_for: float | None,
     on_conflict: OnConflict | None,
+    tags: tuple[str, ...],
     key: str | None,
     max_attempts: int | None,
     force: bool,
@@ -129,6 +133,7 @@ def enqueue(
         timeout_seconds=seconds_of("--timeout", timeout, LONGEST_RETRY_SECONDS),
         lease_seconds=lease_seconds_of("--lease", lease),
         unique=None if unique is None else bind(unique),
+        tags=checked_tags(tags),
         idempotency_key=key,
     )
     statement = protocol.enqueue_job(job_spec(task, settings, options, arguments, key))

@@ -1,4 +1,4 @@
-"""The options that select jobs: --state, --queue, --task, --error and times."""
+"""The options that select jobs: --state, --queue, --task, --tag, --error, times."""
 
 from __future__ import annotations
 
@@ -91,6 +91,7 @@ _OPTIONS = (
     ),
     click.option("--queue", help="Only jobs of this queue.", shell_complete=complete_queue),
     click.option("--task", help="Only jobs of this task.", shell_complete=complete_task),
+    click.option("--tag", help="Only jobs with this tag."),
     click.option("--error", metavar="CLASS", help="Only jobs whose last error has this class."),
     click.option(
         "--failed-reason",
@@ -109,7 +110,7 @@ _OPTIONS = (
         for name in _TIMES
     ),
 )
-_NAMES = ("state", "queue", "task", "error", "failed_reason", *_TIMES)
+_NAMES = ("state", "queue", "task", "tag", "error", "failed_reason", *_TIMES)
 
 
 def filter_options(command: F) -> F:

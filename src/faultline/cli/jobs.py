@@ -143,6 +143,7 @@ def show(context: Context, job: UUID, as_json: bool) -> None:
     shown = asdict(record)
     if record.progress is not None:
         shown["progress"] = progress_text(record.progress)
+    shown["tags"] = ", ".join(record.tags) or None
     if text is not None:
         shown |= {"payload": text.payload, "result": text.result}
     for name, value in shown.items():

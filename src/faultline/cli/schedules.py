@@ -17,7 +17,7 @@ from faultline.cli.output import duration, json_option, print_json, print_table
 from faultline.config import LONGEST_RETRY_SECONDS
 from faultline.enqueue_options import EnqueueOptions, seconds_of
 from faultline.errors import UnknownSchedule
-from faultline.payload import check_task_name
+from faultline.payload import check_task_name, checked_tags
 from faultline.postgres.sessions import Connection, run
 from faultline.schedule_view import document, full_document, in_zone, notes, upcoming
 from faultline.schedules import DEFAULT_MISSED_LIMIT, Missed, make_schedule
@@ -206,6 +206,9 @@ def remove(context: Context, name: str, as_json: bool) -> None:
     help="Fail a job not started within this time.",
 )
 @click.option(
+    "--tag", "tags", multiple=True, metavar="TAG", help="A word to find its jobs by; repeatable."
+)
+@click.option(
     "--missed",
     type=click.Choice([policy.value for policy in Missed]),
     default=Missed.ONCE.value,
@@ -243,6 +246,7 @@ def add(
     priority: int | None,
     max_attempts: int | None,
     expires_in: float | None,
+    tags: tuple[str, ...],
     missed: str,
     missed_limit: int,
     jitter: float,
@@ -260,6 +264,7 @@ def add(
         priority=priority,
         max_attempts=max_attempts,
         expires_in_seconds=seconds_of("--expires-in", expires_in, LONGEST_RETRY_SECONDS),
+        tags=checked_tags(tags),
     )
     settings, _ = task_settings(context, check_task_name(task), arguments, force)
     if queue is not None and not force:

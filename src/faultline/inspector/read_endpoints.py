@@ -143,12 +143,13 @@ async def jobs(
     state: JobState | None = None,
     queue: Name = None,
     task: Name = None,
+    tag: Name = None,
     key: Name = None,
     limit: Limit = 100,
     after: Cursor = None,
 ) -> Json:
     """`key` selects the job with that idempotency key; other filters are ignored."""
-    wanted = JobFilter(state, queue, task)
+    wanted = JobFilter(state, queue, task, tag=tag)
     if key is not None:
         async with shared.reader.transaction() as tx:
             found = await tx.read(job_statements.job_by_key(key))

@@ -73,7 +73,7 @@ END $$;
 
 -- Enqueues jobs of any tasks, all or none. `jobs` is an array of objects:
 --   {"task": …, "payload": {…}, "queue": …, "priority": …, "max_attempts": …, "run_at": …, "delay": seconds,
---    "expires_in": seconds, "timeout": seconds, "lease": seconds, "idempotency_key": …,
+--    "expires_in": seconds, "timeout": seconds, "lease": seconds, "idempotency_key": …, "tags": [words],
 --    "unique": {"by": [names], "while": "queued" | "unfinished", "on_conflict": "keep" | "replace" | "reschedule", "for": seconds}}
 -- Only the task is required. delay and expires_in count from now, by the database's clock. A job that has not started when it
 -- expires fails; timeout and lease replace those of the task; unique.sql defines unique. An unknown name is refused, because it may
@@ -98,7 +98,7 @@ BEGIN
     LEFT JOIN LATERAL (
         SELECT k.name FROM jsonb_object_keys(CASE WHEN jsonb_typeof(g.job) = 'object' THEN g.job ELSE '{}' END) AS k (name)
         WHERE k.name NOT IN ('task', 'payload', 'queue', 'priority', 'max_attempts', 'run_at', 'delay', 'expires_in', 'timeout',
-                             'lease', 'idempotency_key', 'unique') LIMIT 1) AS u ON true
+                             'lease', 'idempotency_key', 'tags', 'unique') LIMIT 1) AS u ON true
     WHERE jsonb_typeof(g.job) <> 'object' OR g.job ->> 'task' IS NULL OR u.name IS NOT NULL
        OR (g.job ->> 'run_at' IS NOT NULL AND g.job ->> 'delay' IS NOT NULL)
        OR (g.job ->> 'expires_in')::double precision <= coalesce((g.job ->> 'delay')::double precision,
@@ -106,7 +106,7 @@ BEGIN
     ORDER BY g.ordinal LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION '%', problem USING ERRCODE = 'FL005',
-            HINT = 'Options are queue, priority, max_attempts, run_at, delay, expires_in, timeout, lease, idempotency_key and unique.';
+            HINT = 'Options are queue, priority, max_attempts, run_at, delay, expires_in, timeout, lease, idempotency_key, tags and unique.';
     END IF;
     IF jsonb_path_exists(jobs, '$[*].unique') THEN
         RETURN QUERY SELECT * FROM faultline.enqueue_unique(jobs, ids, moment, enqueue_jobs.trace_context);
@@ -127,13 +127,13 @@ DECLARE
     keys     text[];
 BEGIN
     INSERT INTO faultline.jobs (id, task, queue, priority, max_attempts, payload, next_run_at, expires_at, overrides,
-                                idempotency_key, trace_context)
+                                idempotency_key, trace_context, tags)
     SELECT ids[g.ordinal], g.job ->> 'task', coalesce(g.job ->> 'queue', 'default'),
            coalesce((g.job ->> 'priority')::integer, 5), coalesce((g.job ->> 'max_attempts')::integer, 10),
            coalesce(g.job -> 'payload', '{}'),
            faultline.start_of(g.job, moment), faultline.expiry_of(g.job, moment),
            nullif(jsonb_strip_nulls(jsonb_build_object('timeout', g.job -> 'timeout', 'lease', g.job -> 'lease')), '{}'),
-           g.job ->> 'idempotency_key', insert_jobs.trace_context
+           g.job ->> 'idempotency_key', insert_jobs.trace_context, faultline.tags_of(g.job)
     FROM jsonb_array_elements(jobs) WITH ORDINALITY AS g (job, ordinal)
     ORDER BY g.job ->> 'idempotency_key', g.ordinal -- two callers with the same keys in opposite orders would deadlock
     ON CONFLICT (idempotency_key) WHERE idempotency_key IS NOT NULL DO NOTHING;
@@ -150,6 +150,13 @@ BEGIN
           WHERE coalesce((g.job ->> 'run_at')::timestamptz <= moment, coalesce((g.job ->> 'delay')::double precision, 0) = 0)
           GROUP BY 1) AS q;
 END $$;
+
+-- The tags of a job that checked_job_count has checked, without repetitions and in the order of the alphabet; NULL if it has none.
+CREATE OR REPLACE FUNCTION faultline.tags_of(job jsonb) RETURNS text[]
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT array_agg(DISTINCT t.tag COLLATE "C" ORDER BY t.tag COLLATE "C")
+    FROM jsonb_array_elements_text(CASE WHEN jsonb_typeof(job -> 'tags') = 'array' THEN job -> 'tags' ELSE '[]' END) AS t (tag)
+$$;
 
 CREATE OR REPLACE FUNCTION faultline.enqueue(
     task text, payload jsonb DEFAULT '{}', queue text DEFAULT 'default', priority integer DEFAULT 5,
@@ -194,6 +201,20 @@ BEGIN
     ORDER BY g.ordinal, o.name LIMIT 1;
     IF problem IS NOT NULL THEN
         RAISE EXCEPTION '%', problem USING ERRCODE = 'FL005';
+    END IF;
+    IF jsonb_path_exists(jobs, '$[*].tags') THEN
+        SELECT format('job %s: tags must be a list of up to 20 words', g.ordinal - 1) INTO problem
+        FROM jsonb_array_elements(jobs) WITH ORDINALITY AS g (job, ordinal)
+        WHERE jsonb_typeof(g.job) = 'object' AND g.job ? 'tags' AND CASE jsonb_typeof(g.job -> 'tags')
+                  WHEN 'array' THEN jsonb_array_length(g.job -> 'tags') > 20 OR EXISTS (
+                      SELECT FROM jsonb_array_elements(g.job -> 'tags') AS t (tag)
+                      WHERE jsonb_typeof(t.tag) <> 'string' OR t.tag #>> '{}' !~ '^[A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99}$')
+                  WHEN 'null' THEN false ELSE true END
+        ORDER BY g.ordinal LIMIT 1;
+        IF problem IS NOT NULL THEN
+            RAISE EXCEPTION '%', problem USING ERRCODE = 'FL005',
+                HINT = 'Each has 1 to 100 letters, digits and _.:=/@+-, and begins with a letter, a digit or _.';
+        END IF;
     END IF;
     BEGIN
         FOR starting IN

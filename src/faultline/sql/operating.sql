@@ -141,6 +141,7 @@ LANGUAGE sql STABLE AS $$
        AND coalesce(job.failed_reason = wanted ->> 'failed_reason', NOT wanted ? 'failed_reason')
        AND coalesce(job.queue = wanted ->> 'queue', NOT wanted ? 'queue')
        AND coalesce(job.task = wanted ->> 'task', NOT wanted ? 'task')
+       AND coalesce(wanted ->> 'tag' = ANY (job.tags), NOT wanted ? 'tag')
        AND coalesce(split_part(job.last_error, ':', 1) = wanted ->> 'error', NOT wanted ? 'error')
        AND coalesce(job.created_at >= (wanted ->> 'created_after')::timestamptz, NOT wanted ? 'created_after')
        AND coalesce(job.created_at < (wanted ->> 'created_before')::timestamptz, NOT wanted ? 'created_before')
@@ -163,11 +164,11 @@ BEGIN
             USING ERRCODE = 'FL005', HINT = 'Give at most 10000 ids, and a JSON object as the filter.';
     END IF;
     SELECT k INTO unknown FROM jsonb_object_keys(wanted) AS k
-    WHERE k <> ALL (ARRAY['state', 'failed_reason', 'queue', 'task', 'error', 'created_after', 'created_before',
+    WHERE k <> ALL (ARRAY['state', 'failed_reason', 'queue', 'task', 'tag', 'error', 'created_after', 'created_before',
                           'finished_after', 'finished_before']) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'a filter has no %', quote_literal(left(unknown, 100)) USING ERRCODE = 'FL005',
-            HINT = 'It has state, failed_reason, queue, task, error, and created_ and finished_ with after and before.';
+            HINT = 'It has state, failed_reason, queue, task, tag, error, and created_ and finished_ with after and before.';
     END IF;
     held := ARRAY(SELECT j.id FROM faultline.jobs AS j WHERE j.id = ANY (job_ids) AND faultline.matches(j, wanted)
                   ORDER BY j.id FOR UPDATE SKIP LOCKED);

@@ -85,11 +85,11 @@ DECLARE
     found  uuid[];
 BEGIN
     INSERT INTO faultline.jobs (task, queue, priority, max_attempts, payload, next_run_at, expires_at, overrides, idempotency_key,
-                                scheduled_for)
+                                scheduled_for, tags)
     SELECT schedule.task, schedule.queue, schedule.priority, schedule.max_attempts, schedule.payload, due.due_at,
            CASE WHEN schedule.expires_in_seconds IS NOT NULL
                 THEN greatest(due.due_at, moment) + make_interval(secs => schedule.expires_in_seconds) END,
-           schedule.overrides, given.key, given.planned_at
+           schedule.overrides, given.key, given.planned_at, schedule.tags
     FROM unnest(times, keys) AS given (planned_at, key)
     CROSS JOIN LATERAL (
         SELECT given.planned_at
@@ -157,7 +157,8 @@ DECLARE
 BEGIN
     SELECT k INTO other FROM jsonb_object_keys(definition) AS k
     WHERE k <> ALL (ARRAY['name', 'cron', 'every_seconds', 'anchor', 'time_zone', 'task', 'payload', 'queue', 'priority',
-                          'max_attempts', 'expires_in_seconds', 'overrides', 'missed', 'missed_limit', 'jitter_seconds']) LIMIT 1;
+                          'max_attempts', 'expires_in_seconds', 'overrides', 'missed', 'missed_limit', 'jitter_seconds',
+                          'tags']) LIMIT 1;
     IF FOUND THEN
         RAISE EXCEPTION 'a schedule has no %', quote_literal(left(other, 100)) USING ERRCODE = 'FL005',
             HINT = 'Its fields are the columns of faultline.schedules that say when it fires and what it enqueues.';
@@ -177,16 +178,18 @@ BEGIN
     fires_as_before := (former.cron, former.every_seconds, former.anchor, former.time_zone)
                        IS NOT DISTINCT FROM (given.cron, given.every_seconds, given.anchor, given.time_zone);
     IF fires_as_before AND (former.task, former.payload, former.queue, former.priority, former.max_attempts,
-                            former.expires_in_seconds, former.overrides, former.missed, former.missed_limit, former.jitter_seconds)
+                            former.expires_in_seconds, former.overrides, former.missed, former.missed_limit, former.jitter_seconds,
+                            former.tags)
        IS NOT DISTINCT FROM (given.task, given.payload, given.queue, given.priority, given.max_attempts,
-                             given.expires_in_seconds, given.overrides, given.missed, given.missed_limit, given.jitter_seconds) THEN
+                             given.expires_in_seconds, given.overrides, given.missed, given.missed_limit, given.jitter_seconds,
+                             given.tags) THEN
         RETURN 'unchanged';
     END IF;
     UPDATE faultline.schedules AS s
     SET cron = given.cron, every_seconds = given.every_seconds, anchor = given.anchor, time_zone = given.time_zone,
         task = given.task, payload = given.payload, queue = given.queue, priority = given.priority,
         max_attempts = given.max_attempts, expires_in_seconds = given.expires_in_seconds, overrides = given.overrides,
-        missed = given.missed, missed_limit = given.missed_limit, jitter_seconds = given.jitter_seconds,
+        missed = given.missed, missed_limit = given.missed_limit, jitter_seconds = given.jitter_seconds, tags = given.tags,
         next_fire_at = CASE WHEN fires_as_before THEN s.next_fire_at END,
         decided_until = CASE WHEN fires_as_before THEN s.decided_until ELSE moment END,
         reanchored_at = CASE WHEN fires_as_before THEN s.reanchored_at END,

@@ -64,6 +64,12 @@ CREATE DOMAIN faultline.job_overrides AS jsonb CONSTRAINT overrides_are_known CH
 -- The name of a limit: 'queue:billing', 'task:shop.charge', or 'key:customer' for jobs that have the same value of an argument.
 CREATE DOMAIN faultline.limit_name AS text COLLATE "C"
     CONSTRAINT limit_has_a_kind_and_a_name CHECK (VALUE ~ '^(queue|task|key):[A-Za-z0-9_][A-Za-z0-9_.:-]{0,199}$');
+-- Words by which operators find jobs. None is NULL and not an empty array, so that every other job stores nothing.
+CREATE DOMAIN faultline.job_tags AS text[];
+ALTER DOMAIN faultline.job_tags ADD CONSTRAINT tags_are_up_to_20_words CHECK (
+    cardinality(VALUE) BETWEEN 1 AND 20 AND array_ndims(VALUE) = 1
+    AND cardinality(string_to_array(array_to_string(VALUE, ' '), ' ')) = cardinality(VALUE)
+    AND array_to_string(VALUE, ' ') ~ '^[A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99}( [A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99})*$') NOT VALID;
 CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);
 
 -- One row per job: its current state. Every time comes from the database's clock.
@@ -95,6 +101,7 @@ CREATE TABLE faultline.jobs (
     overrides        faultline.job_overrides,
     limited          boolean     NOT NULL DEFAULT false, -- limits have applied to it: the end of its lease frees its places
     scheduled_for    timestamptz, -- of a job that a schedule enqueued: the planned time
+    tags             faultline.job_tags,
 
     CONSTRAINT priority_is_0_to_9 CHECK (priority BETWEEN 0 AND 9),
     CONSTRAINT max_attempts_is_1_to_1000 CHECK (max_attempts BETWEEN 1 AND 1000),
@@ -379,6 +386,7 @@ CREATE TABLE faultline.schedules (
     last_error      text,        -- why the next time cannot be computed
     created_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     changed_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
+    tags            faultline.job_tags, -- of each job
     CONSTRAINT schedule_has_cron_or_every CHECK (num_nonnulls(cron, every_seconds) = 1),
     CONSTRAINT every_is_1_second_to_10_years CHECK (every_seconds BETWEEN 1 AND 316224000),
     CONSTRAINT anchor_is_a_whole_second CHECK (date_trunc('second', anchor, 'UTC') = anchor),

@@ -31,6 +31,7 @@ class JobFilter:
     finished_after: datetime | None = None
     finished_before: datetime | None = None
     ids: tuple[UUID, ...] | None = None
+    tag: str | None = None
 
     @property
     def is_empty(self) -> bool:
@@ -58,6 +59,7 @@ _CONDITIONS: dict[str, LiteralString] = {
     "state": " AND j.state = %s",
     "queue": " AND j.queue = %s",
     "task": " AND j.task = %s",
+    "tag": " AND %s = ANY (j.tags)",
     "failed_reason": " AND j.failed_reason = %s",
     "error": " AND split_part(j.last_error, ':', 1) = %s",
     "created_after": " AND j.created_at >= %s",

@@ -240,7 +240,7 @@ def deferral_of(job_id: UUID) -> Statement[Deferral | None]:
 JOB_COLUMNS: LiteralString = (
     "j.id, j.task, j.queue, j.priority, j.state, j.failed_reason, j.attempts, j.max_attempts,"
     f" j.fencing_token, j.idempotency_key, {DUE_AT}, j.claimed_at, j.created_at, j.finished_at,"
-    f" {WAITS_FOR}"
+    f" {WAITS_FOR}, coalesce(j.tags::text[], '{{}}')"
 )
 _LEASE_COLUMNS: LiteralString = "j.lease_owner, j.lease_expires_at, j.last_error, j.scheduled_for"
 # Null for a job that was enqueued without `unique`.
@@ -251,7 +251,7 @@ _LEASE_NAMES = ("lease_owner", "lease_expires_at", "last_error", "scheduled_for"
 _NAMES = [
     *("id", "task", "queue", "priority", "state", "failed_reason", "attempts", "max_attempts"),
     *("fencing_token", "idempotency_key", "next_run_at", "claimed_at", "created_at", "finished_at"),
-    "waits_for",
+    *("waits_for", "tags"),
 ]
 _RECORD_NAMES = [
     *_NAMES,
@@ -263,7 +263,8 @@ _RECORD_NAMES = [
 def _record(row: Row) -> JobRecord:
     fields = dict(zip(_RECORD_NAMES, row, strict=True))
     fields["state"] = JobState(fields["state"])
-    return JobRecord(**{**fields, "progress": read_progress(fields["progress"])})
+    given = {"progress": read_progress(fields["progress"]), "tags": tuple(fields["tags"])}
+    return JobRecord(**{**fields, **given})
 
 
 def get_job(job_id: UUID) -> Statement[JobRecord | None]:
@@ -400,6 +401,7 @@ class JobRow:
     next_run_at: datetime
     finished_at: datetime | None
     waits_for: str | None  # the limit key that a queued job waits for
+    tags: list[str]
     failed_reason: str | None
     last_error: str | None  # in lists, its first ERROR_LENGTH characters
     progress: ReportedProgress | None

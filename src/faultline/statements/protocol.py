@@ -188,6 +188,7 @@ def _described(job: JobSpec) -> str:
         "lease": job.lease_seconds,
         "idempotency_key": job.idempotency_key,
         "unique": None if job.unique is None else job.unique.described(job.payload),
+        "tags": job.tags,
     }
     given = {name: value for name, value in fields.items() if value is not None}
     return f'{orjson.dumps(given).decode()[:-1]},"payload":{encode_payload(job.payload)}}}'

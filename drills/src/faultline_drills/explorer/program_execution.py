@@ -82,7 +82,7 @@ class ProgramExecution:
         `stored` must be called when the enqueue has been committed.
         """
         payload = {"parts": 1, "by": name, "key": 1}
-        spec = JobSpec("explored", QUEUE, 5, 5, None, None, None, None, None, unique, payload)
+        spec = JobSpec("explored", QUEUE, 5, 5, None, None, None, None, None, unique, None, payload)
         return run(conn, protocol.enqueue_job(spec))
 
     def stored(self, name: str, queued: Enqueued) -> None:

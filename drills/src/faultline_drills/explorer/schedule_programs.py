@@ -23,7 +23,7 @@ from faultline_drills.explorer.worker_actor import (
 )
 
 EVERY = timedelta(days=1)
-_JOB = JobSpec("explored", QUEUE, 5, 5, None, None, None, None, None, None, {"parts": 1})
+_JOB = JobSpec("explored", QUEUE, 5, 5, None, None, None, None, None, None, None, {"parts": 1})
 _MISS: LiteralString = """
     UPDATE faultline.schedules SET next_fire_at = %s, decided_until = %s WHERE name = %s
 """

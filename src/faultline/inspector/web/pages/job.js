@@ -144,6 +144,7 @@ function Facts({ job }) {
     job.state === "running" && job.lease_expires_at && ["Lease until", html`<${Timestamp} at=${job.lease_expires_at} />`],
     job.scheduled_for && ["Planned for", html`<${Timestamp} at=${job.scheduled_for} />`],
     schedule && ["Schedule", html`<${ScheduleLink} name=${schedule} />`],
+    job.tags.length > 0 && ["Tags", job.tags.map((tag, index) => html`${index > 0 && ", "}<a href=${linkTo("jobs", null, { tag })}>${tag}</a>`)],
     job.idempotency_key && ["Idempotency key", job.idempotency_key],
     job.unique_key && ["Unique key", job.unique_key],
   ].filter(Boolean);

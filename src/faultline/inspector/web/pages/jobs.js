@@ -1,4 +1,4 @@
-// The list of jobs, filtered by state, queue, task and key. The filters are in the URL, so that a view can be linked.
+// The list of jobs, filtered by state, queue, task, tag and key. The filters are in the URL, so that a view can be linked.
 import { withQuery } from "../data/api.js";
 import { useResource } from "../data/resource.js";
 import { isShortSearch, makeJobSearch } from "../data/job_search.js";
@@ -49,7 +49,7 @@ function firstLine(error) {
 }
 
 export function Jobs({ query }) {
-  const filters = Object.fromEntries(["state", "queue", "task", "key"].map((name) => [name, query.get(name) ?? ""]));
+  const filters = Object.fromEntries(["state", "queue", "task", "tag", "key"].map((name) => [name, query.get(name) ?? ""]));
   const isFiltered = Object.values(filters).some(Boolean);
   const cursors = useCursors(JSON.stringify(filters));
   const path = withQuery("jobs", { ...filters, after: cursors.cursor });
@@ -117,6 +117,9 @@ function Filters({ filters, isFiltered }) {
     </label>
     <label class="field">Task
       <input autocomplete="off" spellcheck=${false} placeholder="any" value=${filters.task} onChange=${change("task")} />
+    </label>
+    <label class="field">Tag
+      <input autocomplete="off" spellcheck=${false} placeholder="any" value=${filters.tag} onChange=${change("tag")} />
     </label>
     <label class="field">Idempotency key
       <input autocomplete="off" spellcheck=${false} placeholder="any" value=${filters.key} onChange=${change("key")} />
