@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.django import versions
+from tests.adapters import versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 

@@ -1,4 +1,4 @@
-"""Environments with other versions of Django, in which this checkout is installed."""
+"""Environments with other versions of a library, in which this checkout is installed."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-_TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+ROOT = Path(__file__).parents[2]
+_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio")
 _INSTALL_SECONDS = 600
 
 
