@@ -1,4 +1,4 @@
-"""The adapters for SQLAlchemy and asyncpg with other versions and drivers than the suite's."""
+"""The adapters for SQLAlchemy and asyncpg on other versions and drivers."""
 
 from __future__ import annotations
 
