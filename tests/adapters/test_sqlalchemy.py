@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,9 +15,11 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
-from faultline.adapters.sqlalchemy import use_sessions
+from faultline.adapters.sqlalchemy import use_sessions, user_connection
+from faultline.statements.statement import Statement, no_result
 from faultline.testing import ALL_FAULTS, Fault, run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
+from faultline.user_connections import SyncUserConnection
 from tests.adapters import child_jobs
 from tests.adapters.alchemy import Payment, engine_for
 from tests.adapters.effects import (
@@ -421,6 +424,17 @@ def test_a_lost_connection_is_replaced_for_the_next_job(
     advance(app, 3600)
     [second] = run_until_idle(app)
     assert (first.outcome, second.outcome, payments(own_url)) == ("retrying", "succeeded", 1)
+
+
+def test_the_worker_may_sever_a_connection_that_is_closed(engine: Engine) -> None:
+    with engine.connect() as conn:
+        wrapped = user_connection(conn)
+        assert isinstance(wrapped, SyncUserConnection)
+        wrapped.run(Statement("SELECT 1", (), no_result))
+        conn.connection.driver_connection.close()  # type: ignore[union-attr]
+        with ThreadPoolExecutor(1) as worker:
+            worker.submit(wrapped.sever).result()
+        conn.invalidate()
 
 
 def test_threads_share_the_engine(

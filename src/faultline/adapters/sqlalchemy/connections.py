@@ -133,7 +133,8 @@ class OpenedSession:
 
             terminate(self._driver)
         else:
-            sever(self._driver)
+            with contextlib.suppress(Exception):  # psycopg2's own error if it is closed
+                sever(self._driver)
 
 
 def _raise_refusal(context: Any) -> BaseException | None:
