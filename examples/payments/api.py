@@ -18,8 +18,12 @@ def transaction() -> Iterator[SessionType]:
         yield session
 
 
+# With FastAPI's default scope the answer 201 would be sent before the commit, which may fail.
+Transaction = Annotated[SessionType, Depends(transaction, scope="function")]
+
+
 @api.post("/payments", status_code=201)
-def pay(amount: int, session: Annotated[SessionType, Depends(transaction)]) -> dict[str, int]:
+def pay(amount: int, session: Transaction) -> dict[str, int]:
     payment = Payment(amount=amount)
     session.add(payment)
     session.flush()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from sqlalchemy import NullPool, create_engine
@@ -10,6 +11,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
 ASYNC_DRIVERS = ("psycopg", "asyncpg")
+DRIVER = os.environ.get("FAULTLINE_TEST_ALCHEMY_DRIVER", "psycopg")
 
 
 class Base(DeclarativeBase):
@@ -24,7 +26,7 @@ class Payment(Base):
 
 
 def engine_for(url: str, **options: Any) -> Engine:
-    return create_engine(url.replace("postgresql://", "postgresql+psycopg://"), **options)
+    return create_engine(url.replace("postgresql://", f"postgresql+{DRIVER}://"), **options)
 
 
 def async_engine_for(url: str, driver: str, **options: Any) -> AsyncEngine:

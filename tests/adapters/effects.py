@@ -6,6 +6,7 @@ from typing import Any
 
 import psycopg
 
+from faultline import StaleLease
 from tests import running
 
 
@@ -28,6 +29,13 @@ def jobs(url: str) -> int:
     with psycopg.connect(url) as conn:
         [(count,)] = conn.execute("SELECT count(*) FROM faultline.jobs").fetchall()
         return int(count)
+
+
+def assert_superseded(raised: list[BaseException]) -> None:
+    """One StaleLease, with what PostgreSQL knows of it."""
+    [error] = raised
+    assert type(error) is StaleLease
+    assert (error.stale_token, error.current_token) == (1, 2)
 
 
 def take_over(url: str, job_id: Any) -> None:

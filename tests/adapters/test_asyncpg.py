@@ -14,7 +14,13 @@ from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease, Un
 from faultline.placeholders import numbered
 from faultline.testing import run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
-from tests.adapters.effects import jobs, paid_once, payments, take_over
+from tests.adapters.effects import (
+    assert_superseded,
+    jobs,
+    paid_once,
+    payments,
+    take_over,
+)
 
 PAY = "INSERT INTO payments (invoice) VALUES ($1)"
 
@@ -129,10 +135,25 @@ def test_a_step_commits_before_the_job_does(app: Faultline, own_url: str) -> Non
     assert (done.outcome, seen, payments(own_url)) == ("succeeded", [1], 2)
 
 
+def test_a_step_on_a_pool_commits_before_the_job_does(app: Faultline, own_url: str) -> None:
+    seen: list[int] = []
+
+    @app.task(name="charge")
+    async def charge(job: Job) -> None:
+        async with asyncpg.create_pool(own_url, min_size=0, max_size=1) as pool:
+            async with job.fenced(pool) as step:
+                await step.execute(PAY, 42)
+            seen.append(payments(own_url))
+
+    charge.enqueue()
+    [done] = run_until_idle(app)
+    assert (done.outcome, seen) == ("succeeded", [1])
+
+
 def test_a_stale_transaction_raises_stale_lease_and_leaves_no_effect(
     app: Faultline, own_url: str
 ) -> None:
-    raised: list[type[BaseException]] = []
+    raised: list[BaseException] = []
 
     @app.task(name="charge")
     async def charge(job: Job) -> None:
@@ -142,12 +163,12 @@ def test_a_stale_transaction_raises_stale_lease_and_leaves_no_effect(
                 async with job.transaction(conn) as tx:
                     await tx.execute(PAY, 42)
             except Exception as error:
-                raised.append(type(error))
+                raised.append(error)
                 raise
 
     charge.enqueue()
     run_one(app, raise_errors=False)
-    assert raised == [StaleLease]
+    assert_superseded(raised)
     assert payments(own_url) == 0
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -14,12 +15,20 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
-from faultline.adapters.sqlalchemy import use_sessions
-from faultline.testing import run_one, run_until_idle, zombies
+from faultline.adapters.sqlalchemy import use_sessions, user_connection
+from faultline.statements.statement import Statement, no_result
+from faultline.testing import ALL_FAULTS, Fault, run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
+from faultline.user_connections import SyncUserConnection
 from tests.adapters import child_jobs
 from tests.adapters.alchemy import Payment, engine_for
-from tests.adapters.effects import jobs, paid_once, payments, take_over
+from tests.adapters.effects import (
+    assert_superseded,
+    jobs,
+    paid_once,
+    payments,
+    take_over,
+)
 
 
 @pytest.fixture
@@ -110,6 +119,30 @@ def test_a_two_phase_session_is_refused(charge: Any, engine: Engine) -> None:
         pytest.raises(InvalidInput, match="two-phase"),
     ):
         charge.options(conn=session).enqueue(invoice=42)
+
+
+def test_a_job_does_not_commit_in_a_two_phase_session(
+    app: Faultline, engine: Engine, own_url: str
+) -> None:
+    two_phase = sessionmaker(engine, twophase=True)
+
+    @app.task(name="in_session", max_attempts=1)
+    def in_session(job: Job) -> None:
+        with job.session(two_phase) as session:
+            pay(session)
+
+    @app.task(name="in_own", max_attempts=1)
+    def in_own(job: Job) -> None:
+        with two_phase.begin() as session:
+            pay(session)
+            job.commit(session)
+
+    in_session.enqueue()
+    in_own.enqueue()
+    for done in run_until_idle(app, raise_errors=False):
+        assert done.outcome == "failed"
+        assert "two-phase" in str(done.exception)
+    assert payments(own_url) == 0
 
 
 def test_a_two_phase_connection_is_refused(charge: Any, engine: Engine) -> None:
@@ -238,7 +271,7 @@ def test_a_stale_session_raises_stale_lease_and_leaves_no_effect(
 
     charge.enqueue()
     run_one(app, raise_errors=False)
-    assert [type(error) for error in raised] == [StaleLease]
+    assert_superseded(raised)
     assert payments(own_url) == 0
 
 
@@ -393,6 +426,17 @@ def test_a_lost_connection_is_replaced_for_the_next_job(
     assert (first.outcome, second.outcome, payments(own_url)) == ("retrying", "succeeded", 1)
 
 
+def test_the_worker_may_sever_a_connection_that_is_closed(engine: Engine) -> None:
+    with engine.connect() as conn:
+        wrapped = user_connection(conn)
+        assert isinstance(wrapped, SyncUserConnection)
+        wrapped.run(Statement("SELECT 1", (), no_result))
+        conn.connection.driver_connection.close()  # type: ignore[union-attr]
+        with ThreadPoolExecutor(1) as worker:
+            worker.submit(wrapped.sever).result()
+        conn.invalidate()
+
+
 def test_threads_share_the_engine(
     app: Faultline, sessions: sessionmaker[Session], own_url: str
 ) -> None:
@@ -536,6 +580,22 @@ def test_a_connection_in_autocommit_mode_is_refused(
     assert done.outcome == "failed"
 
 
+def test_an_engine_in_autocommit_mode_has_no_effect_without_the_fence(
+    app: Faultline, engine: Engine, own_url: str
+) -> None:
+    autocommit = sessionmaker(engine.execution_options(isolation_level="AUTOCOMMIT"))
+
+    @app.task(name="charge", max_attempts=1)
+    def charge(job: Job) -> None:
+        with job.session(autocommit) as session:
+            pay(session)
+
+    charge.enqueue()
+    [done] = run_until_idle(app, raise_errors=False)
+    assert isinstance(done.exception, NotCommitted)
+    assert (done.outcome, payments(own_url)) == ("failed", 0)
+
+
 @pytest.mark.parametrize("kind", ["session", "connection"])
 def test_a_transaction_on_the_users_connection_completes_the_job(
     app: Faultline, engine: Engine, own_url: str, kind: str
@@ -614,7 +674,12 @@ def test_a_session_under_the_fence_takes_effect_once_whatever_happens(
             pay(session, invoice)
 
     report = zombies(app, charge, {"invoice": 42}, invariant=paid_once)
-    assert report.takeovers >= 10
+    sent = [point.what for point in report.points]
+    assert {"faultline.open_transaction()", "faultline.close_transaction()", "COMMIT"} <= set(sent)
+    assert any(what.startswith("INSERT INTO payments") for what in sent)
+    assert all(report.injected[fault] == len(sent) for fault in ALL_FAULTS[:-1])
+    assert report.injected[Fault.LOST_ANSWER] >= 1
+    assert report.takeovers > len(sent)
     assert report.refusals >= 1
 
 

@@ -14,7 +14,13 @@ from faultline.adapters.sqlalchemy import use_sessions
 from faultline.testing import run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
 from tests.adapters.alchemy import ASYNC_DRIVERS, Payment, async_engine_for
-from tests.adapters.effects import jobs, paid_once, payments, take_over
+from tests.adapters.effects import (
+    assert_superseded,
+    jobs,
+    paid_once,
+    payments,
+    take_over,
+)
 
 Sessions = async_sessionmaker[AsyncSession]
 
@@ -46,6 +52,17 @@ async def test_a_job_exists_if_the_sessions_transaction_commits(
         await session.commit()
     assert first.job_id != again.job_id
     assert (jobs(own_url), payments(own_url)) == (3, 1)
+
+
+@pytest.mark.anyio
+async def test_two_phase_transactions_are_refused(app: Faultline, sessions: Sessions) -> None:
+    @app.task(name="charge")
+    async def charge(job: Job) -> None:
+        """Nothing."""
+
+    async with sessions(twophase=True) as session:
+        with pytest.raises(InvalidInput, match="two-phase"):
+            await charge.options(conn=session).enqueue_async()
 
 
 @pytest.mark.anyio
@@ -108,7 +125,7 @@ def test_the_sessions_own_commit_is_the_jobs_commit(
 def test_a_stale_session_raises_stale_lease_and_leaves_no_effect(
     app: Faultline, sessions: Sessions, own_url: str
 ) -> None:
-    raised: list[type[BaseException]] = []
+    raised: list[BaseException] = []
 
     @app.task(name="charge")
     async def charge(job: Job) -> None:
@@ -117,12 +134,12 @@ def test_a_stale_session_raises_stale_lease_and_leaves_no_effect(
             async with job.session() as session:
                 session.add(Payment(invoice=42))
         except Exception as error:
-            raised.append(type(error))
+            raised.append(error)
             raise
 
     charge.enqueue()
     run_one(app, raise_errors=False)
-    assert raised == [StaleLease]
+    assert_superseded(raised)
     assert payments(own_url) == 0
 
 

@@ -52,6 +52,11 @@ def test_every_example_has_a_command() -> None:
     assert with_a_program == {name for name, _ in commands()}
 
 
+def test_every_readme_names_the_variable_that_chooses_the_server() -> None:
+    for name, _ in commands():
+        assert f"`{SERVER_VARIABLE}`" in (EXAMPLES / name / "README.md").read_text(), name
+
+
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("name", "command"), slow_unless(commands(), *FAST))
 def test_the_command_ends_with_its_verdict(

@@ -132,8 +132,12 @@ def wrapped_errors(error: BaseException) -> Iterator[BaseException]:
 
 
 def translate_wrapped(error: BaseException) -> errors.FaultlineError | None:
-    """The same for an error of SQLAlchemy, Django or asyncpg."""
-    for each in wrapped_errors(error):
+    """The same for an error of SQLAlchemy, Django or asyncpg.
+
+    The driver's own error is read first: SQLAlchemy 2.0 copies the SQLSTATE of asyncpg's into its own, but
+    not the details.
+    """
+    for each in reversed(tuple(wrapped_errors(error))):
         report = report_of(each)
         if report is not None and (translated := translate_report(report)):
             return translated

@@ -1,8 +1,9 @@
 """Django's own tests of task backends, on Faultline's.
 
-The package django-tasks ships no tests. Django ships them with its source: they are written for the two
-backends that Django has, so their texts get ours in the roles of those. A backend that stores tasks takes the
-role of the dummy, and one that runs each task at once by a worker that of the immediate one.
+Django ships them with its source: they are written for the two backends that Django has, so their texts get
+ours in the roles of those. A backend that stores tasks takes the role of the dummy, and one that runs each
+task at once by a worker that of the immediate one. The package django-tasks, for older versions of Django,
+ships no tests: Django's get its names.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.django import versions
+from tests.adapters import versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -36,29 +37,50 @@ REPLACED = (
 )
 
 
-def adapted(text: str) -> str:
-    for pattern, replacement in REPLACED:
+# What the package django-tasks calls otherwise.
+OF_THE_PACKAGE = (
+    (r"\bdjango\.tasks\b", "django_tasks"),
+    (r"\b(InvalidTask|InvalidTaskBackend)\b", r"\1Error"),
+    (r"Backend does not support async Tasks", "Backend does not support async tasks"),
+)
+PYTHONS = ("3.13", "3.12", "3.14")  # those of Django 6, whose source has the tests
+
+
+def adapted(text: str, *, for_package: bool) -> str:
+    for pattern, replacement in (*REPLACED, *(OF_THE_PACKAGE if for_package else ())):
         text = re.sub(pattern, replacement, text)
     names = "|".join(EXCEPTIONS)
     return re.sub(rf"(    (?:async )?def )({names})\(self", r"\1not_\2(self", text)
 
 
-def test_djangos_own_tests_of_backends_pass(tmp_path: Path, new_database: object) -> None:
-    python = versions.interpreter("3.13", "3.12", "3.14")
-    own = versions.environment(tmp_path / "environment", python, "django==6.0.*", "setuptools")
-    version = versions.run(own, "-m", "django", "--version").split()[0]
+@pytest.mark.parametrize(
+    ("installed", "tests_of"),
+    [
+        (("django==6.0.*",), "django==6.0.*"),
+        (("django==6.1.*",), "django==6.1.*"),
+        (("django==5.2.*", "django-tasks"), "django==6.0.*"),
+    ],
+    ids=["6.0", "6.1", "django-tasks"],
+)
+def test_djangos_own_tests_of_backends_pass(
+    tmp_path: Path, new_database: object, installed: tuple[str, ...], tests_of: str
+) -> None:
+    python = versions.interpreter(*PYTHONS)
+    own = versions.environment(tmp_path / "environment", python, *installed, "setuptools")
     versions.pip(
         own,
         *("download", "--no-deps", "--no-binary", "django", "--no-build-isolation"),
-        *("--dest", str(tmp_path), f"django=={version}"),
+        *("--dest", str(tmp_path), tests_of),
     )
-    with tarfile.open(tmp_path / f"django-{version}.tar.gz") as archive:
+    [packed] = tmp_path.glob("django-*.tar.gz")
+    with tarfile.open(packed) as archive:
         archive.extractall(tmp_path, filter="data")
-    source = tmp_path / f"django-{version}" / "tests" / "tasks"
+    source = tmp_path / packed.name.removesuffix(".tar.gz") / "tests" / "tasks"
     suite = tmp_path / "suite" / "tasks"
     suite.mkdir(parents=True)
     for path in source.glob("*.py"):
-        (suite / path.name).write_text(adapted(path.read_text()))
+        text = adapted(path.read_text(), for_package="django-tasks" in installed)
+        (suite / path.name).write_text(text)
     with new_database() as url:  # type: ignore[operator]
         log = versions.run(
             own,

@@ -1,4 +1,7 @@
-"""The adapter on the oldest and the newest Django, each in its own environment."""
+"""The adapter on each supported Django, each in its own environment.
+
+The suite's own environment has one of them, which depends on its Python.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.django import versions
+from tests.adapters import versions
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
 
@@ -28,6 +31,7 @@ FILES = [
     ("django", "pythons"),
     [
         ("4.2", ("3.11", "3.12")),
+        ("5.2", ("3.13", "3.12", "3.11")),
         ("6.0", ("3.13", "3.12", "3.14")),
         ("6.1", ("3.13", "3.12", "3.14")),
     ],

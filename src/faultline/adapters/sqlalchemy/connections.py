@@ -7,16 +7,16 @@ psycopg, psycopg2 and asyncpg.
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 from sqlalchemy.orm import Session, scoped_session
 
-from faultline.errors import FaultlineError, InvalidInput
+from faultline.errors import InvalidInput
 from faultline.placeholders import numbered
 from faultline.postgres.errors import translate_wrapped, translated_library_errors
 from faultline.postgres.sessions import sever
@@ -32,12 +32,15 @@ _ADVICE = "with session.begin():"
 
 
 def user_connection(given: object) -> SyncUserConnection | AsyncUserConnection:
-    if isinstance(given, scoped_session | async_scoped_session):
+    if isinstance(given, scoped_session):
         given = given()
     if isinstance(given, Session | sa.Connection):
         return AlchemyConnection(given)
-    if isinstance(given, AsyncSession | AsyncConnection):
-        return AlchemyAsyncConnection(given)
+    if "sqlalchemy.ext.asyncio" in sys.modules:  # without greenlet it cannot be imported
+        from faultline.adapters.sqlalchemy.async_connections import async_user_connection
+
+        if (wrapped := async_user_connection(given)) is not None:
+            return wrapped
     raise InvalidInput(
         f"conn is a {type(given).__name__} of SQLAlchemy, which has no transaction",
         hint="pass a Session, an AsyncSession or a connection: with Session(engine) as session: …",
@@ -48,7 +51,7 @@ class AlchemyConnection(SyncUserConnection):
     """A Session or a Connection. A session is flushed before each statement."""
 
     def __init__(self, given: Session | sa.Connection) -> None:
-        _refuse_two_phase(given)
+        refuse_two_phase(given)
         self._given = given
         self._session = OpenedSession()
         self._required: str | None = None
@@ -81,8 +84,8 @@ class AlchemyConnection(SyncUserConnection):
         with translated_library_errors():
             conn = self._connection()
             self._session.opened(conn, self._required)
-            result = conn.exec_driver_sql(*_for_dialect(conn, statement))
-            return statement.read(_rows(result))
+            result = conn.exec_driver_sql(*for_dialect(conn, statement))
+            return statement.read(rows_of(result))
 
     def sever(self) -> None:
         if not self._session.is_open and self.in_transaction:
@@ -93,66 +96,6 @@ class AlchemyConnection(SyncUserConnection):
     def _connection(self) -> sa.Connection:
         given = self._given
         return given if isinstance(given, sa.Connection) else given.connection()
-
-
-class AlchemyAsyncConnection(AsyncUserConnection):
-    """An AsyncSession or an AsyncConnection."""
-
-    def __init__(self, given: AsyncSession | AsyncConnection) -> None:
-        _refuse_two_phase(given)
-        self._given = given
-        self._session = OpenedSession()
-        self._required: str | None = None
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._given.in_transaction()
-
-    def require_transaction(self, what: str) -> None:
-        self._required = what
-
-    @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[AsyncSession | AsyncConnection]:
-        given = self._given
-        began = given.begin_nested() if given.in_transaction() else given.begin()
-        await began.start()
-        try:
-            yield given
-            await began.commit()
-        except BaseException:
-            with contextlib.suppress(sa.exc.SQLAlchemyError):
-                await began.rollback()
-            raise
-
-    async def flush(self) -> None:
-        if isinstance(self._given, AsyncSession):
-            await self._given.flush()
-
-    async def run(self, statement: Statement[T]) -> T:
-        await self.flush()
-        with translated_library_errors():
-            given = self._given
-            conn = await given.connection() if isinstance(given, AsyncSession) else given
-            sync_conn = conn.sync_connection
-            if sync_conn is None:
-                raise InvalidInput("conn is not connected", hint="async with engine.connect() as …")
-            self._session.opened(sync_conn, self._required)
-            try:
-                result = await conn.exec_driver_sql(*_for_dialect(sync_conn, statement))
-            except FaultlineError:  # a refusal: SQLAlchemy must not roll back on a severed session
-                await conn.invalidate()
-                raise
-            return statement.read(_rows(result))
-
-    def sever(self) -> None:
-        if not self._session.is_open and self.in_transaction:
-            given = self._given
-            with contextlib.suppress(sa.exc.SQLAlchemyError):  # its transaction has begun: no wait
-                if isinstance(given, AsyncSession):
-                    self._session.opened(given.sync_session.connection(), None)
-                elif given.sync_connection is not None:
-                    self._session.opened(given.sync_connection, None)
-        self._session.sever()
 
 
 class OpenedSession:
@@ -190,7 +133,8 @@ class OpenedSession:
 
             terminate(self._driver)
         else:
-            sever(self._driver)
+            with contextlib.suppress(Exception):  # psycopg2's own error if it is closed
+                sever(self._driver)
 
 
 def _raise_refusal(context: Any) -> BaseException | None:
@@ -198,7 +142,7 @@ def _raise_refusal(context: Any) -> BaseException | None:
     return translate_wrapped(context.original_exception)
 
 
-def _for_dialect(conn: sa.Connection, statement: Statement[Any]) -> tuple[str, tuple[Any, ...]]:
+def for_dialect(conn: sa.Connection, statement: Statement[Any]) -> tuple[str, tuple[Any, ...]]:
     paramstyle = conn.dialect.paramstyle
     if paramstyle in ("format", "pyformat"):
         return statement.sql, statement.params
@@ -210,13 +154,13 @@ def _for_dialect(conn: sa.Connection, statement: Statement[Any]) -> tuple[str, t
     )
 
 
-def _rows(result: sa.CursorResult[Any]) -> list[Row]:
+def rows_of(result: sa.CursorResult[Any]) -> list[Row]:
     return [tuple(row) for row in result] if result.returns_rows else []
 
 
-def _refuse_two_phase(given: Any) -> None:
-    session = given.sync_session if isinstance(given, AsyncSession) else given
-    conn = given.sync_connection if isinstance(given, AsyncConnection) else given
+def refuse_two_phase(given: Any) -> None:
+    """Refuse a session of two-phase transactions, or a connection that has begun one."""
+    session, conn = getattr(given, "sync_session", given), getattr(given, "sync_connection", given)
     has_begun = isinstance(conn, sa.Connection) and isinstance(
         conn.get_transaction(), sa.TwoPhaseTransaction
     )

@@ -8,17 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import sqlalchemy as sa
 from sqlalchemy import event
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session, SessionTransaction
 
 from faultline import handler_interrupts
-from faultline.adapters.sqlalchemy.connections import AlchemyAsyncConnection, AlchemyConnection
+from faultline.adapters.sqlalchemy.connections import AlchemyConnection
 from faultline.adapters.sqlalchemy.session_makers import ASYNC, SYNC, session_maker
 from faultline.attempt_transactions import AttemptTransactions
 from faultline.errors import InvalidInput
 from faultline.user_block import UserTransaction
 
 if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession  # needs greenlet
+
     from faultline.job import Job
 
 
@@ -144,6 +145,8 @@ def _enter(attempt: AttemptTransactions, conn: AlchemyConnection, block: UserTra
 async def _session_async(
     job: Job, attempt: AttemptTransactions, session: AsyncSession
 ) -> AsyncIterator[AsyncSession]:
+    from faultline.adapters.sqlalchemy.async_connections import AlchemyAsyncConnection
+
     block = UserTransaction(job, attempt, completes=True)
     async with session:
         conn = AlchemyAsyncConnection(session)

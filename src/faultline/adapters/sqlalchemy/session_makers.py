@@ -7,7 +7,6 @@ import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.orm import Session
 
 from faultline.errors import InvalidInput
@@ -25,12 +24,12 @@ def use_sessions(app: Faultline, *makers: Callable[[], Any]) -> None:
     """
     for maker in makers:
         kind = getattr(maker, "class_", None)
-        if not isinstance(kind, type) or not issubclass(kind, Session | AsyncSession):
+        is_async = hasattr(kind, "sync_session_class")  # AsyncSession, whose module needs greenlet
+        if not isinstance(kind, type) or not (is_async or issubclass(kind, Session)):
             raise InvalidInput(
                 f"{maker!r} makes no sessions",
                 hint="use_sessions(app, sessionmaker(engine)) or async_sessionmaker(engine)",
             )
-        is_async = issubclass(kind, AsyncSession)
         app.session_makers[ASYNC if is_async else SYNC] = maker
         engine = getattr(maker, "kw", {}).get("bind")
         if engine is not None:

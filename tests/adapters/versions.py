@@ -1,4 +1,4 @@
-"""Environments with other versions of Django, in which this checkout is installed."""
+"""Environments with this checkout and other versions of a library."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
-_TOOLS = ("pytest", "pytest-timeout", "hypothesis")
+ROOT = Path(__file__).parents[2]
+_TOOLS = ("pytest", "pytest-timeout", "hypothesis", "anyio")
 _INSTALL_SECONDS = 600
+_UNREACHABLE = ("(from versions: none)", "Failed to establish a new connection", "timed out")
 
 
 def interpreter(*versions: str) -> Path:
@@ -49,7 +50,7 @@ def install(python: Path, *words: str) -> None:
 
 
 def pip(python: Path, *words: str) -> None:
-    """Run pip; skips the test if the packages cannot be fetched."""
+    """Run pip; skips the test if no index of packages can be reached."""
     ran = subprocess.run(
         [python, "-m", "pip", "--disable-pip-version-check", *words],
         capture_output=True,
@@ -58,7 +59,9 @@ def pip(python: Path, *words: str) -> None:
         check=False,
     )
     if ran.returncode != 0:
-        pytest.skip(f"pip {words[0]} failed: {ran.stderr.strip().splitlines()[-1:]}")
+        if any(text in ran.stderr for text in _UNREACHABLE):
+            pytest.skip(f"pip {words[0]} reaches no index: {ran.stderr.strip().splitlines()[-1:]}")
+        pytest.fail(f"pip {' '.join(words)} failed: {ran.stderr[-4000:]}")
 
 
 def run(python: Path, *words: str, cwd: Path = ROOT, **variables: str) -> str:
