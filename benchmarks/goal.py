@@ -78,4 +78,4 @@ class Goal:
 
 
 def _after_number(unit: str) -> str:
-    return unit if unit == "×" else f" {unit}"
+    return unit if unit in ("×", "") else f" {unit}"
