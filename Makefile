@@ -77,11 +77,11 @@ lease-race-log: $(READY) ## the same race with its structured log, one JSON obje
 recovery: $(READY) ## kill workers, and see how long their job takes to run elsewhere
 	@$(BIN)/faultline drill recovery
 
-BENCH = $(BIN)/python -m benchmarks run $(if $(PEERS),--peers "$(PEERS)") $(if $(SECTIONS),--sections "$(SECTIONS)") $(if $(RESUME),--resume)
-bench: $(READY) ## Faultline beside its peers (PEERS=a,b or none, SECTIONS=a,b or none, RESUME=1): figures and plots (long)
+BENCH = $(BIN)/python -m benchmarks run $(if $(PEERS),--peers "$(PEERS)") $(if $(SECTIONS),--sections "$(SECTIONS)") $(if $(RESUME),--resume) $(if $(ALL),--all)
+bench: $(READY) ## Faultline beside its peers in 40 minutes (PEERS=a,b or none, SECTIONS=a,b or none, RESUME=1, ALL=1: hours)
 	@$(BENCH)
 
-bench-short: $(READY) ## the same at a fraction of the size, with a few peers
+bench-short: $(READY) ## the same in 4 minutes: a few peers, one repeat, a fraction of the size
 	@$(BENCH) --short
 
 dashboards: $(READY) ## write monitoring/grafana from monitoring/dashboards

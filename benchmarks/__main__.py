@@ -17,20 +17,17 @@ from benchmarks.display import TerminalDisplay
 from benchmarks.environments import NotInstalled, environment_of
 from benchmarks.journal import CannotResume, seed_of
 from benchmarks.peer import OWN, PEERS, BadPeer, load_peer, load_peers, peer_names
+from benchmarks.plan import MINUTES, REPEATS, SHORT_MINUTES, SHORT_SCALE, Plan
 from benchmarks.results import Results
-from benchmarks.run import Plan, run_plan
-from benchmarks.section import SECTIONS
+from benchmarks.run import run_plan
+from benchmarks.section import ONLY_WITH_ALL, SECTIONS
+from benchmarks.selection import DEFAULT, EVERYTHING, SHORT, SHORT_PEERS, Selection
 from benchmarks.servers import postgres_server, redis_server
 from benchmarks.trial import TrialServers
+from benchmarks.turn_limits import GENEROUS, LIMITED
+from benchmarks.turn_limits import SHORT as SHORT_LIMITS
 from benchmarks.workloads import WORKLOADS
 from faultline_drills.cli.scratch_server import cleanup_on_signals
-
-_REPEATS = 3
-# --short: one repeat of the most important workloads, with a fraction of the jobs.
-_SHORT_WORKLOADS = ("bulk_enqueue", "single_enqueue", "drain", "write", "latency")
-_SHORT_PEERS = (*OWN, "procrastinate", "pgqueuer")
-_SHORT_SCALE = 0.3
-_TIMEOUT_SECONDS, _SHORT_TIMEOUT_SECONDS = 180.0, 45.0
 
 
 @click.group()
@@ -91,6 +88,12 @@ def check(name: str, database_url: str | None) -> None:
     help=f'Some of {", ".join(SECTIONS)}; "" for none.',
 )
 @click.option("--short", is_flag=True, help="Run a few peers, one repeat, a fraction of the jobs.")
+@click.option(
+    "--all",
+    "everything",
+    is_flag=True,
+    help="Run every peer, workload and section in every repeat (hours).",
+)
 @click.option("--repeats", type=click.IntRange(min=1), help="The number of repeats.")
 @click.option("--scale", type=float, help="Multiply each peer's number of jobs by this.")
 @click.option("--seed", type=int, help="The seed for the order of the peers.")
@@ -109,6 +112,7 @@ def run(
     chosen_workloads: str | None,
     chosen_sections: str | None,
     short: bool,
+    everything: bool,
     repeats: int | None,
     scale: float | None,
     seed: int | None,
@@ -118,40 +122,27 @@ def run(
 ) -> None:
     """Measure, and write performance.json, performance.md and plots.
 
-    Every sample is written to samples.jsonl at once. An interrupted run writes a report of its samples;
-    --resume with the same options continues it (sections start again).
+    Without options, five repeats of each row with a goal, and once what the other peers do: less than 40
+    minutes on two cores. --short takes less than 4. Every sample is written to samples.jsonl at once. An
+    interrupted run writes a report of its samples; --resume with the same options continues it (sections
+    start again).
     """
-    known = peer_names()
-    all_peers = [name for name in (_SHORT_PEERS if short else known) if name in known]
-    peers = _chosen(chosen_peers, known, all_peers, "peer")
-    own = [name for name in OWN if name in known and name not in peers]
-    workloads = _chosen(
-        chosen_workloads,
-        list(WORKLOADS),
-        list(_SHORT_WORKLOADS if short else WORKLOADS),
-        "workload",
-    )
-    sections = _chosen(chosen_sections, list(SECTIONS), list(SECTIONS), "section")
     try:
-        loaded = load_peers([*own, *peers])
-        if seed is None:
-            seed = seed_of(output) if resume else random.SystemRandom().randrange(10**6)
+        plan = plan_of(
+            chosen_peers=chosen_peers,
+            chosen_workloads=chosen_workloads,
+            chosen_sections=chosen_sections,
+            short=short,
+            everything=everything,
+            repeats=repeats,
+            scale=scale,
+            seed=seed_of(output) if resume and seed is None else seed,
+            database_url=database_url,
+            output=output,
+            resume=resume,
+        )
     except (BadPeer, CannotResume) as problem:
         raise click.ClickException(str(problem)) from None
-    plan = Plan(
-        command=shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
-        peers=loaded,
-        workloads=[WORKLOADS[name] for name in workloads],
-        sections=sections,
-        repeats=repeats or (1 if short else _REPEATS),
-        scale=scale or (_SHORT_SCALE if short else 1.0),
-        seed=seed,
-        short=short,
-        timeout_seconds=_SHORT_TIMEOUT_SECONDS if short else _TIMEOUT_SECONDS,
-        database_url=database_url,
-        output=output,
-        resume=resume,
-    )
     console = Console(highlight=False)
     try:
         with cleanup_on_signals(), TerminalDisplay(console) as display:
@@ -159,10 +150,64 @@ def run(
     except CannotResume as problem:
         raise click.ClickException(str(problem)) from None
     _conclude(console, results, files)
-    if results.is_interrupted:
+    if results.turns_left:
         again = "run the same command with --resume to take them"
-        console.print(f"  interrupted: {results.turns_left} measurements are missing; {again}")
+        why = "interrupted" if results.is_interrupted else "the time was used up"
+        console.print(f"  {why}: {results.turns_left} measurements are missing; {again}")
+    if results.is_interrupted:
         sys.exit(130)
+
+
+def plan_of(
+    *,
+    chosen_peers: str | None = None,
+    chosen_workloads: str | None = None,
+    chosen_sections: str | None = None,
+    short: bool = False,
+    everything: bool = False,
+    repeats: int | None = None,
+    scale: float | None = None,
+    seed: int | None = None,
+    database_url: str | None = None,
+    output: Path = Path("reports/latest"),
+    resume: bool = False,
+) -> Plan:
+    """Return the plan that these options describe.
+
+    Peers and workloads that are named, and all with --all, run in every repeat and without a time limit.
+    """
+    known = peer_names()
+    is_usual = not everything and chosen_workloads is None
+    is_limited = is_usual and chosen_peers is None
+    selection: Selection = (SHORT if short else DEFAULT) if is_limited else EVERYTHING
+    wanted = (SHORT if short else DEFAULT).workloads
+    workloads = [name for name in WORKLOADS if everything or name in wanted]
+    sections = [
+        name
+        for name, section in SECTIONS.items()
+        if (everything or name not in ONLY_WITH_ALL) and not (short and not section.short_seconds)
+    ]
+    otherwise = [name for name in known if not short or name in SHORT_PEERS]
+    peers = _chosen(chosen_peers, known, otherwise, "peer")
+    own = [name for name in OWN if name in known and name not in peers]
+    names = _chosen(chosen_workloads, list(WORKLOADS), workloads, "workload")
+    return Plan(
+        command=shlex.join(["python", "-m", "benchmarks", *sys.argv[1:]]),
+        peers=load_peers([*own, *peers]),
+        workloads=[WORKLOADS[name] for name in names],
+        sections=_chosen(chosen_sections, list(SECTIONS), sections, "section"),
+        repeats=repeats or (1 if short else REPEATS),
+        scale=scale or (SHORT_SCALE if short else 1.0),
+        seed=random.SystemRandom().randrange(10**6) if seed is None else seed,
+        short=short,
+        limits=SHORT_LIMITS if short else LIMITED if is_usual else GENEROUS,
+        selection=selection,
+        minutes=(SHORT_MINUTES if short else MINUTES) if is_limited else None,
+        everything=everything,
+        database_url=database_url,
+        output=output,
+        resume=resume,
+    )
 
 
 def _chosen(given: str | None, known: list[str], otherwise: list[str], noun: str) -> list[str]:

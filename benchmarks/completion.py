@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import NamedTuple
 
 from benchmarks.processes import Deadline, PeerFailed
 
@@ -16,6 +17,11 @@ _MAX_COUNTING_SHARE = 0.2
 _STALLED_SECONDS = 30.0
 
 
+class Finished(NamedTuple):
+    at_ns: int  # by the monotonic clock
+    jobs: int
+
+
 def wait_until_finished(
     count: Callable[[], int],
     jobs: int,
@@ -23,20 +29,23 @@ def wait_until_finished(
     began_ns: int,
     deadline: Deadline,
     check: Callable[[], None],
-) -> int:
-    """Return when `count` reported all jobs finished, in monotonic nanoseconds.
+    limit_seconds: float = float("inf"),
+) -> Finished:
+    """Return when `count` reported all jobs finished, or how many were at the limit.
 
     Each pause is half of the expected remaining time, so the jobs are counted a few times in all, and often
     only near the end. `check` raises if waiting is useless.
     """
     pause, last_done, progress_at = _FIRST_PAUSE_SECONDS, 0, time.monotonic()
+    stop_at = began_ns / 1e9 + limit_seconds
     while True:
-        time.sleep(min(pause, deadline.left))
+        before_stop = stop_at - time.monotonic()
+        time.sleep(min(pause, deadline.left, before_stop if before_stop > 0 else pause))
         asked_at = time.monotonic()
         done = count()
         counted_at_ns = time.monotonic_ns()
-        if done >= jobs:
-            return counted_at_ns
+        if done >= jobs or (done and asked_at >= stop_at):
+            return Finished(counted_at_ns, min(done, jobs))
         if done > last_done:
             progress_at = asked_at
         check()

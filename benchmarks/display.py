@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import (
@@ -11,12 +14,26 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
-    TimeRemainingColumn,
 )
 
 from benchmarks.comparison import Sample, Turn
 from benchmarks.measurement import number
 from benchmarks.workloads import MEASURES
+
+
+class Pace:
+    """Estimates the time left from the planned times and how long turns really take."""
+
+    def __init__(self, planned_seconds: float, seconds_after: float) -> None:
+        self._left, self._after = planned_seconds, seconds_after
+        self._done = 0.0
+        self._began = time.monotonic()
+
+    def left_after(self, planned_seconds: float) -> float:
+        """Return the seconds left after a turn that was planned to take so long."""
+        self._done += planned_seconds
+        self._left -= planned_seconds
+        return self._left * (time.monotonic() - self._began) / self._done + self._after
 
 
 class TerminalDisplay:
@@ -29,12 +46,14 @@ class TerminalDisplay:
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TimeRemainingColumn(),
+            TextColumn("{task.fields[left]}"),
             TextColumn("{task.description}"),
             console=console,
             transient=True,
         )
-        self._task = self._bar.add_task("", total=None)
+        self._task = self._bar.add_task("", total=None, left="")
+        self._pace = Pace(0.0, 0.0)
+        self._turns = self._taken = 0
 
     def __enter__(self) -> TerminalDisplay:
         self._bar.start()
@@ -48,17 +67,29 @@ class TerminalDisplay:
         if not self._console.is_terminal:
             self._console.print(text)
 
-    def start(self, turns: int) -> None:
+    def show_plan(self, lines: Sequence[str]) -> None:
+        for line in lines:
+            self._console.print(f"  {line}", markup=False)
+
+    def start(self, turns: int, seconds: float, seconds_after: float) -> None:
+        """Begin to show the time left; sections that follow take `seconds_after`."""
+        self._turns, self._pace = turns, Pace(seconds, seconds_after)
         self._bar.reset(self._task, total=turns)
 
     def show_turn(self, turn: Turn) -> None:
         what = f"{turn.workload.name}: {turn.peer.title} (repeat {turn.repeat + 1})"
         self._bar.update(self._task, description=what)
 
-    def show_sample(self, sample: Sample) -> None:
-        self._bar.advance(self._task)
+    def show_sample(self, sample: Sample, planned_seconds: float) -> None:
+        self._taken += 1
+        left = self._pace.left_after(planned_seconds)
+        about = f"about {left / 60:.0f} min left" if left >= 60 else "less than a minute left"
+        self._bar.update(self._task, advance=1, left=about)
         values = ", ".join(
             f"{number(value)} {MEASURES[name].unit}" for name, value in sample.values.items()
         )
         problem = f"[red]{escape(sample.problem)}[/red]" if sample.problem else ""
-        self._console.print(f"  {sample.workload:15} {sample.peer:16} {values}{problem}")
+        progress = f"[dim]{self._taken}/{self._turns}, {about}[/dim]"
+        self._console.print(
+            f"  {sample.workload:15} {sample.peer:16} {values}{problem}  {progress}"
+        )

@@ -21,6 +21,7 @@ class GoalVerdict:
     unit: str
     note: str = ""  # the name of the best peer, or why there is no figure
     detail: str = ""  # n, and the range of the measured values
+    compares: str = ""  # what of both sides is compared, if there is more than one way
 
     def facts(self) -> dict[str, Any]:
         return asdict(self)
@@ -52,6 +53,7 @@ class Goal:
     bound: float
     at_least: bool = True  # false: at most
     unit: str = "×"
+    compares: str = ""
 
     def judge(self, measured: float | None, note: str = "", detail: str = "") -> GoalVerdict:
         sign = "≥" if self.at_least else "≤"
@@ -71,8 +73,9 @@ class Goal:
             unit=self.unit,
             note=note,
             detail=detail,
+            compares=self.compares,
         )
 
 
 def _after_number(unit: str) -> str:
-    return unit if unit == "×" else f" {unit}"
+    return unit if unit in ("×", "") else f" {unit}"

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 _KILLS, _KILLS_IN_SHORT = 50, 5
 # A stopped worker is noticed when its lease expires, so several are stopped at once.
-_STOP_ROUNDS, _STOPS_AT_A_TIME, _STOPS_IN_SHORT = 5, 10, 3
+_STOP_ROUNDS, _STOPS_AT_A_TIME, _STOPS_IN_SHORT = 5, 10, 3  # rounds with --all, else one
 _TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.005
 _HEAD = ("queue", "signal", "n", "p50 s", "p95 s", "max s")
@@ -58,12 +58,12 @@ def run(context: SectionContext) -> Section:
         install(Subject.FAULTLINE, url)
         stopped = measure_stops(
             url,
-            rounds=1 if context.short else _STOP_ROUNDS,
+            rounds=_STOP_ROUNDS if context.everything else 1,
             at_a_time=_STOPS_IN_SHORT if context.short else _STOPS_AT_A_TIME,
             seed=context.seed,
             progress=context.progress,
         )
-    return as_section(killed, stopped, [] if context.short else _peers(context))
+    return as_section(killed, stopped, _peers(context) if context.everything else [])
 
 
 def _peers(context: SectionContext) -> list[PeerRecovery]:

@@ -39,7 +39,7 @@ class Participant:
             "cannot": {
                 name: reason
                 for name, workload in WORKLOADS.items()
-                if (reason := excluded_because(self.peer, workload))
+                if workload.only is None and (reason := excluded_because(self.peer, workload))
             },
         }
 
@@ -53,7 +53,8 @@ class Results:
     sections: Mapping[str, Section] = field(default_factory=dict)
     missing_sections: Mapping[str, str] = field(default_factory=dict)  # by name: the reason
     is_interrupted: bool = False
-    turns_left: int = 0  # planned turns that an interrupted run did not take
+    turns_left: int = 0  # planned turns that were not taken
+    left_out: Sequence[str] = ()  # workloads and sections that only --all runs
 
     def by_repeat(self, measure: str, peer: str) -> dict[int, float]:
         return {
@@ -68,7 +69,10 @@ class Results:
 
     def ratio(self, measure: str, peer: str) -> Measurement | None:
         """Return the ratio of Faultline to this peer."""
-        return paired_ratio(self.by_repeat(measure, FAULTLINE), self.by_repeat(measure, peer))
+        theirs = self.by_repeat(measure, peer)
+        if not theirs and (other := MEASURES[measure].compared_with):
+            theirs = self.by_repeat(other, peer)
+        return paired_ratio(self.by_repeat(measure, FAULTLINE), theirs)
 
     @property
     def installed(self) -> list[Participant]:
@@ -116,6 +120,7 @@ class Results:
             "missing_sections": dict(self.missing_sections),
             "interrupted": self.is_interrupted,
             "turns_left": self.turns_left,
+            "left_out": list(self.left_out),
             "samples": [sample.facts() for sample in self.samples],
         }
 

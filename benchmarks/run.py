@@ -4,61 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Protocol
 
-from benchmarks.comparison import Sample, Turn, run_comparison, turns
+from benchmarks.comparison import Sample, Turn, run_comparison
 from benchmarks.environments import Environment, NotInstalled, environment_of
 from benchmarks.journal import Journal
 from benchmarks.peer import Peer
+from benchmarks.plan import Plan
 from benchmarks.processes import Program
 from benchmarks.report import write_report
 from benchmarks.results import Participant, Results
-from benchmarks.section import Section, SectionContext, load_section
+from benchmarks.section import ONLY_WITH_ALL, Section, SectionContext, load_section
 from benchmarks.servers import PostgresServer, Redis, postgres_server, redis_server
 from benchmarks.trial import TrialServers
-from benchmarks.workloads import Workload
 from faultline_drills.provenance import provenance
 
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The options of a run."""
-
-    command: str
-    peers: Sequence[Peer]
-    workloads: Sequence[Workload]
-    sections: Sequence[str]
-    repeats: int
-    scale: float
-    seed: int
-    short: bool
-    timeout_seconds: float
-    database_url: str | None
-    output: Path
-    resume: bool = False
-
-    def settings(self) -> dict[str, object]:
-        """Return the settings that samples depend on; --resume requires equal ones."""
-        return {
-            "seed": self.seed,
-            "scale": self.scale,
-            "repeats": self.repeats,
-            "timeout_seconds": self.timeout_seconds,
-            "peers": [peer.name for peer in self.peers],
-            "workloads": [workload.name for workload in self.workloads],
-        }
+_INSTALLED_AT_ONCE = 4
 
 
 class Display(Protocol):
     """Shows the progress of a run."""
 
     def show(self, text: str) -> None: ...
-    def start(self, turns: int) -> None: ...
+    def show_plan(self, lines: Sequence[str]) -> None: ...
+    def start(self, turns: int, seconds: float, seconds_after: float) -> None: ...
     def show_turn(self, turn: Turn) -> None: ...
-    def show_sample(self, sample: Sample) -> None: ...
+    def show_sample(self, sample: Sample, planned_seconds: float) -> None: ...
 
 
 def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
@@ -75,13 +50,24 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
         display.show("starting PostgreSQL")
         postgres = stack.enter_context(postgres_server(plan.database_url))
         redis = stack.enter_context(redis_server())
+        installing = time.monotonic()
         participants, environments = _install(plan.peers, redis, display)
+        installation_seconds = time.monotonic() - installing
         running = [
             participant.peer for participant in participants if participant.not_installed is None
         ]
         try:
-            planned = turns(running, plan.workloads, plan.repeats, plan.seed)
-            _compare(plan, planned, environments, TrialServers(postgres, redis), journal, display)
+            planned = plan.turns(running)
+            display.show_plan(plan.describe(planned))
+            _compare(
+                plan,
+                planned,
+                environments,
+                TrialServers(postgres, redis),
+                journal,
+                display,
+                until=began + installation_seconds + plan.comparison_seconds,
+            )
             installed = [(peer, environments[peer.name].program) for peer in running]
             _run_sections(plan, postgres, installed, display, sections, missing)
         except KeyboardInterrupt:
@@ -97,7 +83,8 @@ def run_plan(plan: Plan, display: Display) -> tuple[Results, list[Path]]:
         samples=journal.samples,
         sections=sections,
         missing_sections=missing,
-        turns_left=sum(not journal.has(turn) for turn in planned) if is_interrupted else 0,
+        turns_left=sum(not journal.has(turn) for turn in _worth_taking(planned, journal)),
+        left_out=[*plan.left_out, *(name for name in ONLY_WITH_ALL if name not in plan.sections)],
         is_interrupted=is_interrupted,
     )
     return results, write_report(results, plan.output, origin.line)
@@ -110,35 +97,53 @@ def _compare(
     servers: TrialServers,
     journal: Journal,
     display: Display,
+    *,
+    until: float,
 ) -> None:
     left = [turn for turn in planned if not journal.has(turn)]
-    display.start(len(left))
+    display.start(len(left), plan.turns_seconds(left), plan.sections_seconds())
+    budgets = {each.name: each.budget_seconds(plan.limits) for each in plan.workloads}
     for sample in run_comparison(
         left,
         environments,
         servers,
         scale=plan.scale,
-        timeout_seconds=plan.timeout_seconds,
+        limits=plan.limits,
         on_turn=display.show_turn,
+        until=until,
     ):
         journal.add(sample)
-        display.show_sample(sample)
+        display.show_sample(sample, budgets[sample.workload])
+
+
+def _worth_taking(planned: Sequence[Turn], journal: Journal) -> list[Turn]:
+    """Return the turns without those of peers that failed twice and are skipped since."""
+    failures = Counter((s.peer, s.workload) for s in journal.samples if s.problem)
+    return [turn for turn in planned if failures[turn.peer.name, turn.workload.name] < 2]
 
 
 def _install(
     peers: Sequence[Peer], redis: Redis | None, display: Display
 ) -> tuple[list[Participant], dict[str, Environment]]:
+    """Install the peers that are not installed yet, some at once: most of it is waiting."""
     participants, environments = [], {}
-    for peer in peers:
-        display.show(f"installing {peer.title}")
+
+    def install(peer: Peer) -> Environment | NotInstalled:
         try:
             if peer.broker == "redis" and redis is None:
                 raise NotInstalled("redis-server is not installed on this machine")
-            environments[peer.name] = environment = environment_of(peer)
+            return environment_of(peer)
         except NotInstalled as problem:
-            participants.append(Participant(peer, not_installed=str(problem)))
-        else:
-            participants.append(Participant(peer, environment.versions))
+            return problem
+
+    display.show("installing peers")
+    with ThreadPoolExecutor(_INSTALLED_AT_ONCE) as threads:
+        for peer, found in zip(peers, threads.map(install, peers), strict=True):
+            if isinstance(found, NotInstalled):
+                participants.append(Participant(peer, not_installed=str(found)))
+            else:
+                environments[peer.name] = found
+                participants.append(Participant(peer, found.versions))
     return participants, environments
 
 
@@ -151,12 +156,14 @@ def _run_sections(
     missing: dict[str, str],
 ) -> None:
     """Run the sections; a failed section is listed as missing in the report."""
-    context = SectionContext(postgres, plan.short, plan.seed, display.show, peers)
+    context = SectionContext(
+        postgres, plan.short, plan.seed, display.show, peers, everything=plan.everything
+    )
     for name in plan.sections:
         display.show(name)
         try:
             done[name] = load_section(name)(context)
-        except Exception as problem:
+        except (Exception, SystemExit) as problem:  # some are commands of their own, too
             missing[name] = f"{type(problem).__name__}: {problem}"
             display.show(f"{name} failed: {missing[name]}")
 
@@ -169,7 +176,8 @@ def _settings(
         "repeats": plan.repeats,
         "scale": plan.scale,
         "took_seconds": round(took_seconds),
-        "timeout_seconds": plan.timeout_seconds,
+        "measured_seconds": plan.limits.measured_seconds,
+        "planned_seconds": round(plan.budget_seconds(plan.turns(plan.peers))),
         "workloads": [workload.name for workload in plan.workloads],
         "postgres": postgres.settings,
         "redis": redis.version if redis else None,

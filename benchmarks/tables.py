@@ -13,7 +13,8 @@ _INTRODUCTION = (
     "Everything below was measured in one run, on one server. The peers took turns, in a new random order"
     " for every workload of every repeat. A figure is the median over repeats; ± is half of the range from"
     " the lowest to the highest value, as a share of the median. Ratios are Faultline to the other queue,"
-    " computed within a repeat; they are the result, and absolute figures are context."
+    " computed within a repeat; they are the result, and absolute figures are context. The peers that were"
+    " among the fastest at a workload are measured in every repeat, the others once (n = 1)."
 )
 
 
@@ -49,8 +50,9 @@ def _origin(results: Results) -> str:
         f" {settings['took_seconds']} s in all",
         "date": origin["made_at"],
     }
-    if results.is_interrupted:
-        lines["interrupted"] = f"{results.turns_left} measurements of the comparison are missing"
+    if results.turns_left:
+        why = "interrupted" if results.is_interrupted else "the time was used up"
+        lines[why] = f"{results.turns_left} measurements of the comparison are missing"
     return "\n".join(f"- {name}: {value}" for name, value in lines.items())
 
 
@@ -60,15 +62,21 @@ def _to_reach(results: Results) -> str:
         against = verdict.against
         if verdict.reached is not None and verdict.note:
             against += f" ({verdict.note})"
-        rows.append([verdict.what, against, verdict.wanted, verdict.figure, verdict.outcome])
-    return table(["goal", "compared with", "required", "measured", ""], rows)
+        rows.append(
+            [
+                *(verdict.what, against, verdict.compares or "–"),
+                *(verdict.wanted, verdict.figure, verdict.outcome),
+            ]
+        )
+    head = ["goal", "compared with", "what is compared", "required", "measured", ""]
+    return table(head, rows)
 
 
 def _groups(results: Results) -> Iterable[tuple[str, list[str]]]:
     for title, wanted in (
         ("Enqueue", ("bulk_enqueue", "single_enqueue")),
         ("Drain of no-op jobs", ("drain", "drain_1kb", "drain_10kb", "two_workers")),
-        ("Jobs that write, jobs that fail", ("write", "write_each", "retries")),
+        ("Jobs that write, jobs that fail", ("write", "write_each", "write_message", "retries")),
         ("In batches", ("drain_batch", "write_batch")),
         ("Start latency on an idle worker", ("latency_p50", "latency_p99")),
     ):
@@ -167,6 +175,8 @@ def _absences(results: Results) -> Iterable[str]:
             yield line
     for name, reason in results.missing_sections.items():
         yield f"section {name}: {reason}"
+    if results.left_out:
+        yield f"left to `--all`: {', '.join(results.left_out)}"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

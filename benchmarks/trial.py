@@ -13,6 +13,7 @@ import psycopg
 from benchmarks.peer import Peer
 from benchmarks.processes import Deadline, PeerFailed, Program, RoleProcess, call
 from benchmarks.servers import PostgresServer, Redis, database_of, vacuum_and_checkpoint
+from benchmarks.turn_limits import GENEROUS, TurnLimits
 
 
 @dataclass(frozen=True)
@@ -32,16 +33,21 @@ class Trial:
     jobs: int
     concurrency: int
     deadline: Deadline
+    limits: TurnLimits
     count_finished: Callable[[], int]
     conn: psycopg.Connection[Any] | None  # to the peer's database; None for Redis
 
     def enqueue(self, task: str, jobs: int, **options: float) -> dict[str, Any]:
-        """Run the role to its end; return what it printed."""
+        """Run the role to its end; return what it printed.
+
+        With `seconds` it stops after that time, and may have enqueued fewer jobs.
+        """
         words = ["enqueue", "--task", task, "--jobs", str(jobs)]
         for name, value in options.items():
             words += [f"--{name}", f"{value:g}"]
         printed = call(self._program_with_workload, words, self.url, self.deadline)
-        if printed.get("jobs") != jobs or not printed.get("seconds"):
+        complete = printed.get("jobs") == jobs or ("seconds" in options and printed.get("jobs"))
+        if not complete or not printed.get("seconds"):
             raise PeerFailed(f"enqueue of {jobs} jobs printed {printed}")
         return printed
 
@@ -75,10 +81,11 @@ def open_trial(
     workload: str,
     jobs: int,
     concurrency: int,
-    timeout_seconds: float,
+    limits: TurnLimits = GENEROUS,
+    timeout_seconds: float | None = None,
 ) -> Iterator[Trial]:
     """Yield a trial on an empty database that the peer has prepared."""
-    deadline = Deadline(timeout_seconds)
+    deadline = Deadline(timeout_seconds or limits.timeout_seconds)
     with contextlib.ExitStack() as stack:
         if peer.broker == "redis":
             url, conn, count = _on_redis(servers, peer, program, deadline)
@@ -87,7 +94,7 @@ def open_trial(
             conn = stack.enter_context(psycopg.connect(url, autocommit=True))
             count = _counter_in_sql(peer, conn)
         call(program, ["prepare"], url, deadline)
-        yield Trial(peer, workload, program, url, jobs, concurrency, deadline, count, conn)
+        yield Trial(peer, workload, program, url, jobs, concurrency, deadline, limits, count, conn)
 
 
 def _counter_in_sql(peer: Peer, conn: psycopg.Connection[Any]) -> Callable[[], int]:

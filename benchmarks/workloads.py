@@ -8,15 +8,17 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from benchmarks.completion import wait_until_finished
-from benchmarks.peer import Peer
+from benchmarks.peer import FAULTLINE, Peer
 from benchmarks.processes import PeerFailed
 from benchmarks.trial import Trial
+from benchmarks.turn_limits import SETUP_SECONDS, TurnLimits
 from faultline_drills.judging.measures import quantile
 
 BULK = 1000
 LATENCY_JOBS = 200
 _WARM_UP_JOBS = 5
 _BETWEEN_JOBS_SECONDS = 0.02
+_LATENCY_TAKES = 1.5
 _MIN_JOBS = 10
 
 
@@ -28,6 +30,7 @@ class Measure:
     title: str
     unit: str
     higher_is_better: bool = True
+    compared_with: str | None = None  # the measure of peers that have none of this one
 
 
 @dataclass(frozen=True)
@@ -47,6 +50,10 @@ class Workload:
     size: str | int  # a key of the peer's [jobs], or one number for all peers
     share: float = 1.0  # of that number
     in_batches: bool = False  # only for peers that have batches
+    only: str | None = None  # the one peer that runs it
+    together_with: str | None = None  # the workload before it: the peers of both take turns
+    fills: bool = True  # jobs are enqueued before the measurement
+    longer: float = 1.0  # its measurement may take so many times as long
 
     def jobs_of(self, peer: Peer, scale: float) -> int:
         """Return the number of jobs; a peer may set its own for this workload."""
@@ -54,19 +61,28 @@ class Workload:
         whole = self.size if isinstance(self.size, int) else peer.jobs[self.size] * self.share
         return max(_MIN_JOBS, round((own or whole) * scale))
 
+    def budget_seconds(self, limits: TurnLimits) -> float:
+        """Return how long a turn lasts whose parts are stopped at their limits."""
+        fill = limits.fill_seconds if self.fills else 0.0
+        return SETUP_SECONDS + fill + limits.measured_seconds * self.longer
+
 
 def _enqueue(trial: Trial, *, batch: int, measure: str) -> WorkloadResult:
     trial.vacuum_and_checkpoint()
-    printed = trial.enqueue("noop", trial.jobs, batch=batch)
-    seconds = float(printed["seconds"])
-    return WorkloadResult({measure: trial.jobs / seconds}, trial.jobs, seconds)
+    limit = trial.limits.measured_seconds
+    printed = trial.enqueue("noop", trial.jobs, batch=batch, seconds=limit)
+    jobs, seconds = int(printed["jobs"]), float(printed["seconds"])
+    return WorkloadResult({measure: jobs / seconds}, jobs, seconds)
 
 
 def _drain(
     trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
 ) -> WorkloadResult:
-    """Measure from the first handler's start until all jobs are finished."""
-    trial.enqueue(task, trial.jobs, batch=BULK, payload=payload)
+    """Measure from the first handler's start until all jobs are finished, or the limit."""
+    filled = trial.enqueue(
+        task, trial.jobs, batch=BULK, payload=payload, seconds=trial.limits.fill_seconds
+    )
+    jobs = int(filled["jobs"])
     trial.vacuum_and_checkpoint()
     with contextlib.ExitStack() as stack:
         processes = [stack.enter_context(trial.start_worker()) for _ in range(workers)]
@@ -81,20 +97,22 @@ def _drain(
                 one.require_alive()
 
         processes[0].wait_for(lambda heard: bool(starts()), trial.deadline)
-        ended_ns = wait_until_finished(
+        finished = wait_until_finished(
             trial.count_finished,
-            trial.jobs,
+            jobs,
             began_ns=min(starts()),
             deadline=trial.deadline,
             check=check,
+            limit_seconds=trial.limits.measured_seconds,
         )
-        seconds = (ended_ns - min(starts())) / 1e9
-    details: dict[str, object] = {}
+        seconds = (finished.at_ns - min(starts())) / 1e9
+    details: dict[str, object] = {"enqueued": jobs}
     if task == "write":
         details["effects"] = effects = trial.count_effects()
-        if effects is not None and effects < trial.jobs:
-            raise PeerFailed(f"{trial.jobs} jobs were finished, but only {effects} took effect")
-    return WorkloadResult({measure: trial.jobs / seconds}, trial.jobs, seconds, details)
+        if effects is not None and effects < finished.jobs:
+            raise PeerFailed(f"{finished.jobs} jobs were finished, but only {effects} took effect")
+    rate = finished.jobs / seconds
+    return WorkloadResult({measure: rate}, finished.jobs, seconds, details)
 
 
 def _latency(trial: Trial) -> WorkloadResult:
@@ -111,16 +129,18 @@ def _latency(trial: Trial) -> WorkloadResult:
 
         trial.enqueue("stamp", _WARM_UP_JOBS, every=_BETWEEN_JOBS_SECONDS)
         worker.wait_for(lambda heard: len(stamps()) >= _WARM_UP_JOBS, trial.deadline)
-        trial.enqueue("stamp", trial.jobs, every=_BETWEEN_JOBS_SECONDS)
-        worker.wait_for(lambda heard: len(stamps()) >= _WARM_UP_JOBS + trial.jobs, trial.deadline)
+        limit = trial.limits.measured_seconds * _LATENCY_TAKES
+        printed = trial.enqueue("stamp", trial.jobs, every=_BETWEEN_JOBS_SECONDS, seconds=limit)
+        expected = _WARM_UP_JOBS + int(printed["jobs"])
+        worker.wait_for(lambda heard: len(stamps()) >= expected, trial.deadline)
         waits = stamps()[_WARM_UP_JOBS:]
     values = {"latency_p50": quantile(waits, 0.5), "latency_p99": quantile(waits, 0.99)}
     details = {"milliseconds": [round(wait, 3) for wait in waits]}
     return WorkloadResult(values, len(waits), sum(waits) / 1e3, details)
 
 
-def _rate(name: str, title: str) -> tuple[Measure]:
-    return (Measure(name, title, "jobs/s"),)
+def _rate(name: str, title: str, compared_with: str | None = None) -> tuple[Measure]:
+    return (Measure(name, title, "jobs/s", compared_with=compared_with),)
 
 
 _LIST = (
@@ -130,6 +150,7 @@ _LIST = (
         _rate("bulk_enqueue", "bulk enqueue"),
         partial(_enqueue, batch=BULK, measure="bulk_enqueue"),
         "enqueue",
+        fills=False,
     ),
     Workload(
         "single_enqueue",
@@ -137,6 +158,7 @@ _LIST = (
         _rate("single_enqueue", "single enqueue"),
         partial(_enqueue, batch=1, measure="single_enqueue"),
         "single",
+        fills=False,
     ),
     Workload(
         "drain",
@@ -177,6 +199,16 @@ _LIST = (
         "write",
     ),
     Workload(
+        "write_message",
+        "the same by `job.commit_with`, everything in one message: Faultline alone, compared with"
+        " write_each of the peers",
+        _rate("write_message", "the same, in one message", compared_with="write_each"),
+        partial(_drain, measure="write_message", task="write"),
+        "write",
+        only=FAULTLINE,
+        together_with="write_each",
+    ),
+    Workload(
         "drain_batch",
         "drain no-op jobs in batches: with a batch handler, or as the peer finishes jobs together",
         _rate("drain_batch", "drain, no-op, in batches"),
@@ -203,6 +235,8 @@ _LIST = (
         ),
         _latency,
         LATENCY_JOBS,
+        fills=False,
+        longer=_LATENCY_TAKES,
     ),
     Workload(
         "retries",

@@ -27,6 +27,7 @@ export async function main({ prepare, enqueue, work }) {
       batch: { type: "string", default: "1" },
       payload: { type: "string", default: "0" },
       every: { type: "string", default: "0" },
+      seconds: { type: "string", default: "Infinity" },
       concurrency: { type: "string" },
     },
   });
@@ -41,6 +42,7 @@ export async function main({ prepare, enqueue, work }) {
         batch: Number(values.batch),
         payloadBytes: Number(values.payload),
         every: Number(values.every),
+        seconds: Number(values.seconds),
       }),
   };
   const role = roles[positionals[0]];
@@ -48,24 +50,28 @@ export async function main({ prepare, enqueue, work }) {
   await role();
 }
 
-// Enqueue all that was asked for, by `one` or by `many`, and report the time spent inside these calls.
+// Enqueue what was asked for, by `one` or by `many`, until `seconds` have passed; report the jobs and the time spent inside
+// these calls.
 export async function send(asked, one, many) {
   let spent = 0n;
+  let jobs = 0;
+  const stopAt = Number(process.hrtime.bigint()) / 1e9 + asked.seconds;
   const timed = async (call, argument) => {
     const started = process.hrtime.bigint();
     await call(argument);
     spent += process.hrtime.bigint() - started;
   };
-  for (let n = 0; n < asked.jobs; n += asked.batch) {
+  while (jobs < asked.jobs && (jobs === 0 || Number(process.hrtime.bigint()) / 1e9 < stopAt)) {
+    const size = Math.min(asked.batch, asked.jobs - jobs);
     if (asked.batch > 1) {
-      const size = Math.min(asked.batch, asked.jobs - n);
-      await timed(many, Array.from({ length: size }, (_, i) => payload(asked, n + i)));
+      await timed(many, Array.from({ length: size }, (_, i) => payload(asked, jobs + i)));
     } else {
-      await timed(one, payload(asked, n));
+      await timed(one, payload(asked, jobs));
       if (asked.every) await pause(asked.every * 1000);
     }
+    jobs += size;
   }
-  printLine({ jobs: asked.jobs, seconds: Number(spent) / 1e9 });
+  printLine({ jobs, seconds: Number(spent) / 1e9 });
 }
 
 // Print when this process's first handler started, and a stamp job's two times. Every handler's first call.

@@ -31,6 +31,7 @@ class Enqueue:
     batch: int
     payload_bytes: int
     every: float
+    seconds: float = float("inf")  # it stops after this time
 
 
 def main(
@@ -49,7 +50,14 @@ def main(
         _run(
             enqueue,
             url,
-            Enqueue(options.task, options.jobs, options.batch, options.payload, options.every),
+            Enqueue(
+                options.task,
+                options.jobs,
+                options.batch,
+                options.payload,
+                options.every,
+                options.seconds,
+            ),
         )
     elif options.role == "work":
         _run(work, url, options.concurrency)
@@ -74,18 +82,18 @@ async def send(
     one: Callable[[Payload], Awaitable[Any] | Any],
     many: Callable[[list[Payload]], Awaitable[Any] | Any],
 ) -> None:
-    """Enqueue all jobs by `one` or `many`, and report the time spent in these calls."""
+    """Enqueue by `one` or `many`, and report the jobs and the time spent in these calls."""
     asked = payloads(enqueue)
-    seconds = 0.0
-    if enqueue.batch == 1:
-        for payload in asked:
-            seconds += await _timed(one, payload)
-            if enqueue.every:
-                await asyncio.sleep(enqueue.every)
-    else:
-        while batch := list(islice(asked, enqueue.batch)):
-            seconds += await _timed(many, batch)
-    report(enqueue.jobs, seconds)
+    stop_at = time.monotonic() + enqueue.seconds
+    jobs, seconds = 0, 0.0
+    while (not jobs or time.monotonic() < stop_at) and (
+        batch := list(islice(asked, enqueue.batch))
+    ):
+        seconds += await _timed(one, batch[0]) if enqueue.batch == 1 else await _timed(many, batch)
+        jobs += len(batch)
+        if enqueue.every:
+            await asyncio.sleep(enqueue.every)
+    report(jobs, seconds)
 
 
 def report(jobs: int, seconds: float) -> None:
@@ -128,6 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     enqueue.add_argument("--batch", default=1, type=int)
     enqueue.add_argument("--payload", default=0, type=int)
     enqueue.add_argument("--every", default=0.0, type=float)
+    enqueue.add_argument("--seconds", default=float("inf"), type=float)
     roles.add_parser("work").add_argument("--concurrency", required=True, type=int)
     roles.add_parser("finished")
     return parser

@@ -22,6 +22,7 @@ from benchmarks.peer import BadPeer, Peer, load_peer
 from benchmarks.processes import Deadline, PeerFailed, Program
 from benchmarks.servers import PostgresServer
 from benchmarks.trial import TrialServers
+from benchmarks.turn_limits import TurnLimits
 from benchmarks.workloads import WORKLOADS
 
 DESCRIPTION = """
@@ -74,7 +75,8 @@ def test_a_stalled_peer_is_reported_and_ended_with_its_child_processes(
         {"stalling": environment},
         TrialServers(PostgresServer(server_url, {"server_version": "any"}), None),
         scale=1,
-        timeout_seconds=8,  # includes creating its database and its preparation
+        # Includes creating its database and its preparation.
+        limits=TurnLimits(fill_seconds=1, measured_seconds=1, timeout_seconds=8),
         on_turn=lambda turn: None,
     )
     assert sample.problem is not None

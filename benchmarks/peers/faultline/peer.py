@@ -35,6 +35,11 @@ async def write(job: faultline.Job, n: int, filler: str) -> None:
         await tx.execute("INSERT INTO bench_effects (n) VALUES (%s)", [n])
 
 
+async def write_at_once(job: faultline.Job, n: int, filler: str) -> None:
+    roles.note_start({"n": n})
+    await job.commit_with("INSERT INTO bench_effects (n) VALUES (%s)", [n])
+
+
 if _IN_BATCHES:
     Batch = faultline.Batch[dict[str, Any]]  # an older Faultline has none
 
@@ -54,7 +59,7 @@ if _IN_BATCHES:
 
 else:
     app.task(name="noop")(noop)
-    app.task(name="write")(write)
+    app.task(name="write")(write_at_once if roles.WORKLOAD == "write_message" else write)
 
 
 @app.task(name="flaky", retry=_AT_ONCE)
