@@ -29,7 +29,7 @@ LANGUAGE sql VOLATILE AS $$
            AND pg_catalog.pg_notification_queue_usage() < 0.5
 $$;
 
--- Notifies every worker. The payload is a queue, '!worker', or '@seconds queue' (statements/workers.py).
+-- Notifies every worker. The payload is a queue, '!worker', '@seconds queue', or '!' when a worker registers (statements/workers.py).
 CREATE OR REPLACE FUNCTION faultline.broadcast(payload text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN

@@ -18,30 +18,6 @@ MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What the leading reconciler reads several times a second."""
-
-    registered: int  # workers that are not marked lost
-    vanished: list[str]  # registered workers whose sessions have all ended
-    next_expiry_seconds: float | None  # None: there is no lease
-    clock_seconds: float = 0.0  # the database's clock, in seconds since 1970
-
-
-def survey() -> Statement[Survey]:
-    return Statement(
-        """
-        SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),
-            ARRAY(SELECT worker FROM faultline.vanished_workers()),
-            (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8
-            FROM faultline.jobs WHERE state = 'running'),
-            extract(epoch FROM clock_timestamp())::float8
-        """,
-        (),
-        lambda rows: Survey(*rows[0]),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseSighting:
     lease_id: UUID
     expires_at: datetime
@@ -132,6 +108,9 @@ def is_drain_requested(worker: str) -> Statement[bool]:
         (worker,),
         lambda rows: bool(rows[0][0]),
     )
+
+
+REGISTRATION = "!"  # the notification that a worker has registered
 
 
 def call_of(worker: str) -> str:
