@@ -36,6 +36,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient, r
 from faultline.postgres.sessions import AsyncConnection
 from faultline.reconciler.clock_setback import ClockSetback
 from faultline.reconciler.dead_jobs import DeadJobs
+from faultline.reconciler.due_jobs import DueJobs
 from faultline.reconciler.frozen_sessions import FrozenSessions
 from faultline.reconciler.leader_metrics import LeaderMetrics
 from faultline.reconciler.leadership import Leadership
@@ -58,6 +59,7 @@ _COMPLETE_SECONDS = 0.9  # a survey after this long also looks for less urgent w
 _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
+_WAIT_PER_FURTHER_WORKER_SECONDS = 0.25  # all together then ask about ten times a second
 _ACTING_LEADER = (
     "the leading reconciler sends no heartbeat, and the server has not ended its session, probably because"
     " its clock was set back: this reconciler acts as leader until the heartbeat returns"
@@ -94,6 +96,7 @@ class Reconciler:
         self._frozen_sessions = FrozenSessions(self._session)
         self._dead_jobs = DeadJobs(hooks, tasks)
         self._limits = LimitsRepair()
+        self._due_jobs = DueJobs()
         self._worker_id = worker_id
         self._look_now = asyncio.Event()
         self._complete_at = 0.0
@@ -167,8 +170,9 @@ class Reconciler:
                 emit(Event.RECONCILER_LEADING, is_acting_leader=is_acting_leader)
                 return
             # The more reconcilers wait, the less often each of them asks.
-            share = max(1.0, workers / _WORKERS_PER_WAIT)
-            wait = min(LEADERSHIP_SECONDS * share, LONGEST_LEADERSHIP_SECONDS)
+            further = max(0, workers - _WORKERS_PER_WAIT)
+            wait = LEADERSHIP_SECONDS + further * _WAIT_PER_FURTHER_WORKER_SECONDS
+            wait = min(wait, LONGEST_LEADERSHIP_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:
@@ -222,7 +226,7 @@ class Reconciler:
         began, sent_at = time.monotonic(), steady_now()
         survey = await self._survey()
         self._answered_at = steady_now()
-        cost = time.monotonic() - began
+        cost = time.monotonic() - began - (0.0 if survey.wake is None else survey.wake.took_seconds)
         restored_at = self._session.restored_at
         dead = self._dead_workers.dead_workers(
             survey,
@@ -265,8 +269,15 @@ class Reconciler:
         heartbeat = None if self._is_pooled else self._leadership.due_heartbeat()
         is_complete = began >= self._complete_at
         found = await self._session.run(
-            survey(self._worker_id, heartbeat=heartbeat, is_complete=is_complete)
+            survey(
+                self._worker_id,
+                heartbeat=heartbeat,
+                is_complete=is_complete,
+                wakes=self._due_jobs.is_time(began),
+            )
         )
+        if found.wake is not None:
+            self._due_jobs.note(found.wake, time.monotonic())
         if heartbeat is not None and found.has_beaten:
             self._leadership.has_sent(heartbeat)
         if is_complete:
@@ -287,7 +298,9 @@ class Reconciler:
             spread = LIVENESS_SECONDS * random.random()  # noqa: S311 - spread
         elif self._worker_id and survey.others == 0 and survey.next_expiry_seconds is None:
             # Only the worker of this process could die, and then this reconciler dies with it.
-            return _LONGEST_WAIT_TO_LOOK_SECONDS
+            due = self._due_jobs.seconds_until_due(time.monotonic())
+            longest = _LONGEST_WAIT_TO_LOOK_SECONDS
+            return longest if due is None else min(longest, max(due, 0.001))
         pause = min(LIVENESS_SECONDS * share, _LONGEST_WAIT_TO_LOOK_SECONDS)
         pause *= random.uniform(0.8, 1.0)  # noqa: S311 - spread
         if survey.next_expiry_seconds is not None and survey.next_expiry_seconds > 0:

@@ -118,9 +118,21 @@ def call_of(worker: str) -> str:
     return f"!{worker}"
 
 
-def announce_idle(worker: str, queues: Collection[str]) -> Statement[None]:
-    """Have jobs of these queues, and of no others, wake this worker."""
-    return Statement("SELECT faultline.announce_idle(%s, %s)", (worker, list(queues)), no_result)
+def announce_idle(worker: str, queues: Collection[str]) -> Statement[bool]:
+    """Have jobs of these queues, and of no others, wake this worker.
+
+    Returns whether a reconciler leads, which wakes it for jobs whose time has come.
+    """
+    return Statement(
+        """
+        SELECT faultline.announce_idle(%s, %s), EXISTS (SELECT FROM pg_locks AS l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s AND l.objid = 0
+              AND l.objsubid = 2 AND l.database =
+                (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+        """,
+        (worker, list(queues), LOCK_CLASS),
+        lambda rows: bool(rows[0][1]),
+    )
 
 
 def withdraw_idle(worker: str, notified: Sequence[str] = ()) -> Statement[None]:
