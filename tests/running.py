@@ -16,9 +16,7 @@ import psycopg
 from faultline import Faultline, JobRecord, JobState
 from faultline.config import WorkerSettings
 from faultline.events import Event
-from faultline.statements.statement import Statement
 from faultline.workers import Worker
-from faultline.workers.idleness import Idleness
 from tests.waiting import LIMIT_SECONDS, alarms, wait_until
 
 Connection = psycopg.Connection[Any]
@@ -201,12 +199,3 @@ def take_over(conn: Connection, job_id: UUID, *, queue: str = "default") -> int:
 def rejections(conn: Connection, job_id: UUID) -> list[tuple[Any, ...]]:
     query = "SELECT stale_token, current_token, reason FROM faultline.rejections WHERE job_id = %s"
     return conn.execute(query, [job_id]).fetchall()
-
-
-def no_idleness() -> Idleness:
-    """For a listener without a worker, which announces nothing."""
-
-    async def refuse(statement: Statement[Any]) -> None:
-        raise AssertionError(f"announced: {statement}")
-
-    return Idleness("me", refuse)

@@ -7,39 +7,14 @@ import asyncio
 import psycopg
 import pytest
 
-from faultline.config import WorkerSettings
 from faultline.errors import ServerChanged
 from faultline.events import Event
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.statements.statement import Statement
-from faultline.workers.background import Wakeup
-from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import HeldLeases
-from faultline.workers.listener import Listener
-from tests.running import Connection, EventTap, background, no_idleness, value
-from tests.waiting import wait_until
+from tests.running import Connection, EventTap
 
 ANSWER: Statement[int] = Statement("SELECT 42", (), lambda rows: int(rows[0][0]))
 TRIES = 3
-
-# Each read of the workers' registry is refused and counted.
-REFUSE = """
-    CREATE SEQUENCE refusals;
-    ALTER TABLE faultline.workers RENAME TO registry;
-    CREATE FUNCTION refuse() RETURNS SETOF faultline.registry LANGUAGE plpgsql AS $$
-        BEGIN
-            PERFORM nextval('public.refusals');
-            RAISE EXCEPTION 'restored, and not yet released' USING ERRCODE = 'FL008';
-        END $$;
-    CREATE VIEW faultline.workers AS SELECT * FROM refuse()
-"""
-GIVE_IN = """
-    BEGIN;
-    DROP VIEW faultline.workers;
-    DROP FUNCTION refuse();
-    ALTER TABLE faultline.registry RENAME TO workers;
-    COMMIT
-"""
 
 
 def refusing(sqlstate: str) -> Statement[None]:
@@ -111,34 +86,3 @@ def test_a_refusal_right_after_an_outage_that_the_session_ended_is_logged(
 
     asyncio.run(main())
     assert event_names(events) == ["database_unavailable", "database_back", "database_unavailable"]
-
-
-def test_a_listener_that_was_refused_is_back_once_it_listens(
-    database_url: str, conn: Connection, events: EventTap
-) -> None:
-    def make_session(purpose: str, **options: object) -> ReconnectingSession:
-        return ReconnectingSession(database_url, purpose=purpose, **options)  # type: ignore[arg-type]
-
-    async def listen() -> None:
-        heartbeat = Heartbeat(database_url, WorkerSettings(), HeldLeases())
-        listener = Listener(
-            make_session,
-            "default".__eq__,
-            "me",
-            wakeup=Wakeup(),
-            heartbeat=heartbeat,
-            idleness=no_idleness(),
-        )
-        try:
-            await listener.run()
-        finally:
-            await listener.close()
-
-    conn.execute(REFUSE)
-    with background(listen):
-        wait_until(lambda: value(conn, "SELECT last_value FROM refusals") >= TRIES, "refusals")
-        assert event_names(events) == ["database_unavailable"]
-        conn.execute(GIVE_IN)
-        wait_until(lambda: events.of("database_back"), "its first success")
-    assert event_names(events) == ["database_unavailable", "database_back"]
-    assert {line["purpose"] for line in events.all()} == {"listener"}

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
-from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -16,25 +15,22 @@ import pytest
 from psycopg import conninfo
 
 from faultline import DatabaseUnavailable, Faultline, InvalidInput, Job
-from faultline.config import WorkerSettings
+from faultline.errors import FaultlineError
 from faultline.postgres.answer_limit import AnswerLimit, ReplyTimeout, was_unanswered
+from faultline.postgres.notified_session import NotifiedSession
 from faultline.postgres.reconnecting import ReconnectingSession
-from faultline.postgres.sessions import make_pool, open_session, run
-from faultline.statements.protocol import CHANNEL, claim
+from faultline.postgres.sessions import IN_RECOVERY, AsyncConnection, make_pool, open_session, run
+from faultline.statements.protocol import claim
+from faultline.statements.session_settings import Session
 from faultline.statements.statement import Statement
-from faultline.statements.workers import call_of
 from faultline.steady import steady_now
 from faultline.task import Task
-from faultline.workers import listener as listener_module
-from faultline.workers.background import Wakeup
-from faultline.workers.heartbeat import Heartbeat
-from faultline.workers.leases import HeldLeases, Lease
-from faultline.workers.listener import Listener
+from faultline.workers.leases import Lease
 from faultline_drills.cluster import multi_host_url
 from faultline_drills.proxy import Proxy, proxy_to
 from tests.children import jobs
 from tests.protocol.steps import enqueue
-from tests.running import Connection, EventTap, background, no_idleness, value, working
+from tests.running import Connection, EventTap, background, value, working
 from tests.waiting import wait_until, yield_to_loop
 from tests.workers.test_charged_attempts import END_ONE, IS_SLEEPING
 
@@ -276,49 +272,41 @@ def stored_state(conn: Connection, job_id: UUID) -> tuple[str, int]:
     return state, attempts
 
 
-class _CountingHeartbeat(Heartbeat):
-    """Sets an event instead of renewing leases."""
-
-    def __init__(self, calls: threading.Event) -> None:
-        super().__init__("", WorkerSettings(), HeldLeases())
-        self._called = calls
-
-    def beat_now(self) -> None:
-        self._called.set()
-
-
-def test_a_listener_leaves_a_frozen_server_and_gets_notifications_again(
-    freezing: Proxy, both: str, conn: Connection, monkeypatch: pytest.MonkeyPatch
+def test_a_session_leaves_a_frozen_server_and_gets_notifications_again(
+    freezing: Proxy, both: str, conn: Connection
 ) -> None:
-    """A frozen server sends no notifications, so the listener also sends queries."""
-    monkeypatch.setattr(listener_module, "_ROUND_SECONDS", 0.1)
-    calls = threading.Event()
+    """A frozen server sends no notifications; the next statement finds that out."""
+    heard = threading.Event()
 
-    def make_session(purpose: str, **options: Any) -> ReconnectingSession:
-        return ReconnectingSession(both, purpose=purpose, answer_seconds=2.0, **options)
+    async def listen(link: AsyncConnection, _: Session) -> None:
+        await link.execute("LISTEN news")
 
-    listener = Listener(
-        make_session,
-        "default".__eq__,
-        "me",
-        wakeup=Wakeup(),
-        heartbeat=_CountingHeartbeat(calls),
-        idleness=no_idleness(),
-    )
-
-    def is_called() -> bool:
-        conn.execute("SELECT pg_notify(%s, %s)", [CHANNEL, call_of("me")])
-        return calls.wait(0.1)
-
-    async def listen() -> None:
+    async def poll() -> None:
+        session = NotifiedSession(
+            both,
+            purpose="worker",
+            answer_seconds=2.0,
+            on_connect=listen,
+            on_notify=lambda *_: heard.set(),
+            on_lost=lambda: None,
+        )
         try:
-            await listener.run()
+            while True:
+                try:
+                    await session.run(IN_RECOVERY)
+                    await asyncio.sleep(0.1)
+                except (FaultlineError, psycopg.Error) as error:
+                    await session.pause(error)
         finally:
-            await listener.close()
+            await session.close()
 
-    with background(listen):
-        wait_until(is_called, "a notification")
-        calls.clear()
+    def is_heard() -> bool:
+        conn.execute("NOTIFY news")
+        return heard.wait(0.1)
+
+    with background(poll):
+        wait_until(is_heard, "a notification")
+        heard.clear()
         freezing.blackhole()
-        wait_until(is_called, "a notification by way of the other host")
+        wait_until(is_heard, "a notification by way of the other host")
     freezing.clear_faults()

@@ -20,8 +20,8 @@ from .steps import assert_consistent, claim_all, enqueue, places, set_limit
 # Notifications before this are lost, and then the worker looks again at its next poll.
 LISTENERS = (
     "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-    " AND application_name = 'faultline listener' AND query LIKE '%%drain_requested%%'"
-    " AND state = 'idle'  -- it reads that after LISTEN"
+    " AND application_name = 'faultline worker' AND query LIKE '%%faultline.claim%%'"
+    " AND state = 'idle'  -- it claims after LISTEN"
 )
 
 

@@ -44,7 +44,7 @@ OTHERS = {
 PURPOSES = {
     f"faultline {purpose}"
     for purpose in (
-        *("worker", "heartbeat", "listener", "committer", "reconciler", "handler"),
+        *("worker", "heartbeat", "committer", "reconciler", "handler"),
         *("api", "inspector", "producer"),
     )
 }

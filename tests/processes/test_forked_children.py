@@ -47,7 +47,7 @@ def test_a_child_keeps_no_session_of_its_dead_parent(
 ) -> None:
     killed = fleet.started(*LONG_LEASE, name="killed")
     killed.wait_for_event("reconciler_leading")
-    for service in ("heartbeat", "listener"):
+    for service in ("heartbeat", "worker"):
         database.wait_for_session(service)
     job_id = database.enqueue(task, kind=kind, gate="never")
 

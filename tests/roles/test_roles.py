@@ -21,6 +21,7 @@ from faultline.postgres.errors import explain_error
 from faultline.postgres.migrate import migrate
 from faultline.postgres.sessions import run
 from faultline.statements import jobs, keys, protocol, queues, retention, workers
+from faultline.statements.survey import survey
 
 Conn = psycopg.Connection[Any]
 Connect = Callable[[], Conn]
@@ -99,7 +100,7 @@ def test_a_worker_fails_releases_and_claims_again(conn: Conn, claim: Claim) -> N
 
 def test_a_worker_reconciles_the_jobs_of_dead_workers(conn: Conn, claim: Claim) -> None:
     with acting_as(conn, "faultline_worker"):
-        assert run(conn, workers.survey()).vanished == []
+        assert run(conn, survey()).vanished == []
         assert [requeued.job_id for requeued in run(conn, RECONCILE)] == [claim.job_id]
         run(conn, workers.remove_dead_workers(["w"]))
 

@@ -60,6 +60,7 @@ ALLOWED: dict[str, set[str]] = {
     "channel_of": {WORKER},
     "listen_as": {WORKER},
     "vanished_workers": {WORKER},
+    "wake_for_due_jobs": {WORKER},
     "bury_workers": {WORKER},
     "reconcile": {WORKER, OPERATOR},
     "fail_expired": {WORKER, OPERATOR},

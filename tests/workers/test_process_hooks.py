@@ -14,7 +14,7 @@ from faultline.hooks import Hooks
 from faultline.reconciler import Reconciler
 from faultline.testing import run_one
 from faultline.workers import Worker
-from faultline.workers.worker_process import companions_of
+from faultline.workers.worker_process import make_worker
 from tests.running import Connection, EventTap, background, ended, expire, value, working
 from tests.waiting import wait_until
 
@@ -234,7 +234,9 @@ def test_on_dead_is_not_called_for_jobs_of_another_application(
         job_id = value(conn, enqueue, task)
         conn.execute("SELECT faultline.claim('gone', '{other}', 1, '1 hour')")
         expire(conn, job_id)
-    with working(app, queues=["default"], companions=companions_of(app, Retention())):
+    settings = WorkerSettings(queues=["default"], poll_seconds=0.2)
+    worker = make_worker(app, settings, Retention())
+    with background(worker.run, stop=worker.stop):
         wait_until(lambda: len(events.of("job_dead")) == 2)
         wait_until(lambda: told)
     assert told == ["own"]

@@ -8,7 +8,7 @@ from typing import Any
 import faultline
 from faultline.postgres.migrate import migrate
 from faultline.retry_policy import RetryPolicy
-from faultline.statements import workers
+from faultline.statements.survey import survey
 
 sys.path.append(str(Path(__file__).parents[1]))
 import roles
@@ -75,7 +75,7 @@ def prepare(url: str) -> None:
 
 async def enqueue(url: str, asked: roles.Enqueue) -> None:
     task = app.tasks[asked.task]
-    app.execute(workers.survey())  # connects
+    app.execute(survey())  # connects
     await roles.send(asked, lambda payload: task.enqueue(**payload), task.enqueue_many)
 
 

@@ -23,10 +23,18 @@ from faultline.config import (
 )
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler.liveness import LeaderObserver
-from faultline.statements.leadership import beat, leader_sighting, try_to_act_as_leader, try_to_lead
+from faultline.statements.leadership import (
+    Heartbeat,
+    beat,
+    leader_sighting,
+    try_to_act_as_leader,
+    try_to_lead,
+)
 
 _SILENCE_LIMIT = f"{LEADER_SILENCE_SECONDS:g}s"
 _WATCH_SECONDS = 1.0
+# A statement that is sent this long before the next heartbeat is due carries it.
+_EARLY_SECONDS = 0.1
 _MAX_KEY_STEP = 1_000_000
 # How long a reconciler waits between two checks of the leader, for each registered worker: all reconcilers
 # together then check a few times a second.
@@ -57,10 +65,23 @@ class Leadership:
             self._due_at = 0.0
         return leads or self.is_acting_leader, worker_count
 
-    async def keep(self) -> bool:
-        """Send the heartbeat when due. False when an acting leader must stop."""
+    def due_heartbeat(self) -> Heartbeat | None:
+        """The heartbeat that the next statement may send."""
+        if self.is_acting_leader or time.monotonic() < self._due_at - _EARLY_SECONDS:
+            return None
+        return Heartbeat(self._beats + 1, self._beats)
+
+    def has_sent(self, heartbeat: Heartbeat) -> None:
+        self._beats = heartbeat.number
+        self._due_at = time.monotonic() + LEADER_HEARTBEAT_SECONDS
+
+    async def keep(self, *, may_wait: bool = False) -> bool:
+        """Send the heartbeat when due. False when an acting leader must stop.
+
+        `may_wait` says that the next statement will send it soon.
+        """
         now = time.monotonic()
-        if now < self._due_at:
+        if now < self._due_at or (may_wait and not self.is_acting_leader):
             return True
         if self.is_acting_leader:
             self._due_at = now + _WATCH_SECONDS

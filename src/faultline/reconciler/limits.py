@@ -25,11 +25,9 @@ class LimitsRepair:
         began = time.monotonic()
         if began < self._repair_at:
             return
-        is_full = False
-        if await session.run(limits.IN_USE):
-            repaired = await session.run(limits.repair(_MAX_ROWS, self._after))
-            self._after = repaired.next
-            is_full = bool(repaired.next) or max(repaired.freed, repaired.resumed) >= _MAX_ROWS
+        repaired = await session.run(limits.repair(_MAX_ROWS, self._after))
+        self._after = repaired.next
+        is_full = bool(repaired.next) or max(repaired.freed, repaired.resumed) >= _MAX_ROWS
         ended = time.monotonic()
         pause = 0.0 if is_full else _REPAIR_SECONDS
         self._repair_at = ended + max(pause, _REPAIRING_SHARE * (ended - began))

@@ -11,7 +11,8 @@ from uuid import UUID
 
 from faultline.config import RECONNECT_SECONDS
 from faultline.statements.leadership import LeaderSighting
-from faultline.statements.workers import LeaseSighting, Survey
+from faultline.statements.survey import Survey
+from faultline.statements.workers import LeaseSighting
 
 _MANY_WORKERS = 3
 _GRACE_SECONDS = 1.0

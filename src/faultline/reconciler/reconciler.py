@@ -9,6 +9,7 @@ dead costs a repeated attempt and corrupts nothing, because the fence decides.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import socket
@@ -35,6 +36,7 @@ from faultline.postgres.reconnecting import ReconnectingSession, is_transient, r
 from faultline.postgres.sessions import AsyncConnection
 from faultline.reconciler.clock_setback import ClockSetback
 from faultline.reconciler.dead_jobs import DeadJobs
+from faultline.reconciler.due_jobs import DueJobs
 from faultline.reconciler.frozen_sessions import FrozenSessions
 from faultline.reconciler.leader_metrics import LeaderMetrics
 from faultline.reconciler.leadership import Leadership
@@ -44,19 +46,20 @@ from faultline.reconciler.retention import RetentionTask
 from faultline.reconciler.scheduler import Scheduler
 from faultline.statements import protocol, workers
 from faultline.statements.session_settings import Session
-from faultline.statements.workers import Survey
+from faultline.statements.survey import Survey, survey
 from faultline.steady import steady_now
 from faultline.tracing import tracing
 
 _MAX_JOBS = 500
 _OBSERVED_LEASES = 10_000
 _OBSERVE_SECONDS = 1.0
-_EXPIRE_SECONDS = 1.0
+_COMPLETE_SECONDS = 0.9  # a survey after this long also looks for less urgent work
 # An old snapshot anywhere keeps the index entries of ended leases, and each look reads past them. The
 # longer a look takes, the less often the reconciler looks.
 _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
 _WORKERS_PER_WAIT = 10
+_WAIT_PER_FURTHER_WORKER_SECONDS = 0.25  # all together then ask about ten times a second
 _ACTING_LEADER = (
     "the leading reconciler sends no heartbeat, and the server has not ended its session, probably because"
     " its clock was set back: this reconciler acts as leader until the heartbeat returns"
@@ -76,8 +79,12 @@ class Reconciler:
         *,
         hooks: Hooks | None = None,
         tasks: Container[str] = (),
+        worker_id: str = "",
     ) -> None:
-        """`hooks` are called for dead jobs of these tasks, those of one application."""
+        """`hooks` are called for dead jobs of these tasks, those of one application.
+
+        `worker_id` is the worker of the same process, which this reconciler cannot survive.
+        """
         self._retention = RetentionTask(url, retention or Retention())
         self._metrics = LeaderMetrics(url)
         self._scheduler = Scheduler(url)
@@ -89,8 +96,12 @@ class Reconciler:
         self._frozen_sessions = FrozenSessions(self._session)
         self._dead_jobs = DeadJobs(hooks, tasks)
         self._limits = LimitsRepair()
+        self._due_jobs = DueJobs()
+        self._worker_id = worker_id
+        self._look_now = asyncio.Event()
+        self._complete_at = 0.0
+        self._has_limits = False
         self._observe_at = 0.0
-        self._expire_at = 0.0
         self._known_dead: set[str] = set()
         self._dead_workers = DeadWorkers()
         self._logged_spared = False
@@ -107,6 +118,10 @@ class Reconciler:
             unready = f"has had no answer from the database for {now - answered_at:.1f} s"
         doing = "it leads" if self._is_leading else "it does not lead"
         return Vitals(f"reconciler {socket.gethostname()}-{os.getpid()}", doing, unready)
+
+    def worker_registered(self) -> None:
+        """Look at once: this process is not the only one any more."""
+        self._look_now.set()
 
     async def run(self) -> None:
         """Wait to lead, then lead, until cancelled."""
@@ -155,8 +170,9 @@ class Reconciler:
                 emit(Event.RECONCILER_LEADING, is_acting_leader=is_acting_leader)
                 return
             # The more reconcilers wait, the less often each of them asks.
-            share = max(1.0, workers / _WORKERS_PER_WAIT)
-            wait = min(LEADERSHIP_SECONDS * share, LONGEST_LEADERSHIP_SECONDS)
+            further = max(0, workers - _WORKERS_PER_WAIT)
+            wait = LEADERSHIP_SECONDS + further * _WAIT_PER_FURTHER_WORKER_SECONDS
+            wait = min(wait, LONGEST_LEADERSHIP_SECONDS)
             await asyncio.sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spread
 
     async def _lead(self) -> None:
@@ -165,7 +181,7 @@ class Reconciler:
         await self._clock_setback.begin()
         beside = [
             asyncio.create_task(self._retention.run()),
-            asyncio.create_task(self._scheduler.run()),
+            asyncio.create_task(self._scheduler.follow()),
         ]
         if meter.current.is_on:
             beside.append(asyncio.create_task(self._metrics.run()))
@@ -185,26 +201,32 @@ class Reconciler:
             await asyncio.gather(*beside, return_exceptions=True)
 
     async def _wait(self, seconds: float) -> bool:
-        """Wait, and send heartbeats meanwhile. False when it must stop leading."""
+        """Wait, and send heartbeats meanwhile. False when it must stop leading.
+
+        The survey that follows a short wait sends the heartbeat.
+        """
+        is_short = seconds <= _LONGEST_WAIT_TO_LOOK_SECONDS
         wake_at = time.monotonic() + seconds
-        while await self._keeps_leading():
+        while await self._keeps_leading(may_wait=is_short):
             left = wake_at - time.monotonic()
-            if left <= 0:
+            if left <= 0 or self._look_now.is_set():
+                self._look_now.clear()
                 return True
-            await asyncio.sleep(min(left, LEADER_HEARTBEAT_SECONDS))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._look_now.wait(), min(left, LEADER_HEARTBEAT_SECONDS))
         return False
 
-    async def _keeps_leading(self) -> bool:
+    async def _keeps_leading(self, *, may_wait: bool = False) -> bool:
         if self._is_pooled or not self._is_leading:
             return True
-        return await self._leadership.keep()
+        return await self._leadership.keep(may_wait=may_wait)
 
     async def _look(self) -> float:
         """Look once and act; returns how long to wait before the next look."""
         began, sent_at = time.monotonic(), steady_now()
-        survey = await self._session.run(workers.survey())
+        survey = await self._survey()
         self._answered_at = steady_now()
-        cost = time.monotonic() - began
+        cost = time.monotonic() - began - (0.0 if survey.wake is None else survey.wake.took_seconds)
         restored_at = self._session.restored_at
         dead = self._dead_workers.dead_workers(
             survey,
@@ -222,9 +244,11 @@ class Reconciler:
             )
         self._logged_spared = bool(self._dead_workers.spared)
 
-        lapsed = await self._observe()
-        await self._fail_expired()
-        await self._limits.look(self._session)
+        lapsed = await self._observe(survey)
+        if survey.has_expired_jobs:
+            await self._fail_expired()
+        if self._has_limits:
+            await self._limits.look(self._session)
         is_due = survey.next_expiry_seconds is not None and survey.next_expiry_seconds <= 0
         if dead or lapsed or is_due:
             await self._reconcile(dead, lapsed)
@@ -239,6 +263,29 @@ class Reconciler:
         )
         return max(self._pause(survey), _LOOKING_SHARE * cost)
 
+    async def _survey(self) -> Survey:
+        """Read what there is to do, and send the leader's heartbeat if it is due."""
+        began = time.monotonic()
+        heartbeat = None if self._is_pooled else self._leadership.due_heartbeat()
+        is_complete = began >= self._complete_at
+        found = await self._session.run(
+            survey(
+                self._worker_id,
+                heartbeat=heartbeat,
+                is_complete=is_complete,
+                wakes=self._due_jobs.is_time(began),
+            )
+        )
+        if found.wake is not None:
+            self._due_jobs.note(found.wake, time.monotonic())
+        if heartbeat is not None and found.has_beaten:
+            self._leadership.has_sent(heartbeat)
+        if is_complete:
+            self._complete_at = began + _COMPLETE_SECONDS
+            self._has_limits = bool(found.has_limits)
+            self._scheduler.expect(found.next_fire_seconds)
+        return found
+
     def _pause(self, survey: Survey) -> float:
         """How long to wait before the next look.
 
@@ -249,16 +296,23 @@ class Reconciler:
         if self._is_pooled or self._leadership.is_contested:
             share = max(1.0, survey.registered / _WORKERS_PER_WAIT)
             spread = LIVENESS_SECONDS * random.random()  # noqa: S311 - spread
+        elif self._worker_id and survey.others == 0 and survey.next_expiry_seconds is None:
+            # Only the worker of this process could die, and then this reconciler dies with it.
+            due = self._due_jobs.seconds_until_due(time.monotonic())
+            longest = _LONGEST_WAIT_TO_LOOK_SECONDS
+            return longest if due is None else min(longest, max(due, 0.001))
         pause = min(LIVENESS_SECONDS * share, _LONGEST_WAIT_TO_LOOK_SECONDS)
         pause *= random.uniform(0.8, 1.0)  # noqa: S311 - spread
         if survey.next_expiry_seconds is not None and survey.next_expiry_seconds > 0:
             pause = min(pause, survey.next_expiry_seconds + spread)
         return pause
 
-    async def _observe(self) -> list[UUID]:
+    async def _observe(self, survey: Survey) -> list[UUID]:
         now = time.monotonic()
         if now < self._observe_at:
             return []
+        if survey.next_expiry_seconds is None:
+            return self._observer.lapsed((), now)
         sightings = await self._session.run(workers.running_leases(limit=_OBSERVED_LEASES))
         cost = time.monotonic() - now
         self._observe_at = now + max(_OBSERVE_SECONDS, _LOOKING_SHARE * cost)
@@ -266,11 +320,9 @@ class Reconciler:
 
     async def _fail_expired(self) -> None:
         """Fail expired jobs of queues that no worker serves; claims fail the others."""
-        now = time.monotonic()
-        if now < self._expire_at:
-            return
         expired = await self._session.run(protocol.fail_expired(max_jobs=_MAX_JOBS))
-        self._expire_at = now if len(expired) == _MAX_JOBS else now + _EXPIRE_SECONDS
+        if len(expired) == _MAX_JOBS:
+            self._complete_at = 0.0
         await self._dead_jobs.report_expired(self._session, expired)
 
     async def _reconcile(self, dead: Sequence[str], lapsed: Sequence[UUID]) -> None:

@@ -22,10 +22,12 @@ from faultline.statements import firing, schedules
 from faultline.statements.firing import DueSchedule, Fired
 
 TICK_SECONDS = 1.0  # a new schedule is noticed this soon
+_SOON_SECONDS = 0.8 * TICK_SECONDS  # `follow` waits for such a time itself
 BATCH = 100
 ON_TIME_SECONDS = 60.0  # an older time is missed, and the policy `skip` leaves it out
 RETRY_SECONDS = 60.0  # after an error of one schedule
 UNDECLARED_SECONDS = 60.0
+_CLOSE_SECONDS = 10.0  # a session that was not used for this long is closed
 _MICROSECOND = timedelta(microseconds=1)
 
 
@@ -61,24 +63,68 @@ class Scheduler:
         self._undeclared: set[str] = set()
         self._reported: set[str] = set()
         self._look_for_undeclared_at = time.monotonic() + UNDECLARED_SECONDS
+        self._is_due = asyncio.Event()
 
     async def run(self) -> None:
         """Fire until cancelled. An error of the database is retried with backoff."""
         try:
             while True:
-                try:
-                    await asyncio.sleep(await self.look())
-                except (FaultlineError, DriverError) as error:
-                    raise_if_cancelled(error)
-                    if is_transient(error):
-                        await self._session.drop()
-                        await self._session.pause(error)
-                    else:
-                        message = " ".join(str(error).split())
-                        emit(Event.DEGRADED, reason=f"schedules are not fired: {message}")
-                        await asyncio.sleep(RETRY_SECONDS)
+                await self._look_and_pause()
         finally:
             await self._session.close()
+
+    async def follow(self) -> None:
+        """The same, but look only after `expect`, and keep no idle session."""
+        try:
+            while True:
+                try:
+                    await asyncio.wait_for(self._is_due.wait(), _CLOSE_SECONDS)
+                except TimeoutError:
+                    await self._session.close()
+                    continue
+                self._is_due.clear()
+                while await self._look_and_pause(is_followed=True):
+                    pass
+        finally:
+            await self._session.close()
+
+    def expect(self, next_fire_seconds: float | None) -> None:
+        """The reconciler has read how soon a schedule is due; None: there are none.
+
+        It reads that about once a second, so a later time is expected again.
+        """
+        if next_fire_seconds is None:
+            return
+        if time.monotonic() >= self._look_for_undeclared_at:
+            next_fire_seconds = 0.0
+        if next_fire_seconds <= 2 * TICK_SECONDS:
+            loop = asyncio.get_running_loop()
+            loop.call_later(max(0.0, next_fire_seconds), self._is_due.set)
+
+    async def _look_and_pause(self, *, is_followed: bool = False) -> bool:
+        """Look, and wait until the next look; returns whether that is to be soon.
+
+        `is_followed` says that `expect` calls for the later looks.
+        """
+        pause = await self._look_safely()
+        is_soon, is_after_error = pause < _SOON_SECONDS, pause > TICK_SECONDS
+        if is_soon or is_after_error or not is_followed:
+            await asyncio.sleep(pause)
+        return is_soon
+
+    async def _look_safely(self) -> float:
+        """Look; returns how long to wait before the next look, also after an error."""
+        try:
+            return await self.look()
+        except (FaultlineError, DriverError) as error:
+            raise_if_cancelled(error)
+            if is_transient(error):
+                await self._session.drop()
+                await self._session.pause(error)
+                return 0.0
+            message = " ".join(str(error).split())
+            emit(Event.DEGRADED, reason=f"schedules are not fired: {message}")
+            return RETRY_SECONDS
 
     async def look(self) -> float:
         """Fire what is due; returns how long to wait before the next look."""

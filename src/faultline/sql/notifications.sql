@@ -29,7 +29,7 @@ LANGUAGE sql VOLATILE AS $$
            AND pg_catalog.pg_notification_queue_usage() < 0.5
 $$;
 
--- Notifies every worker. The payload is a queue, '!worker', or '@seconds queue' (statements/workers.py).
+-- Notifies every worker. The payload is a queue, '!worker', '@seconds queue', or '!' when a worker registers (statements/workers.py).
 CREATE OR REPLACE FUNCTION faultline.broadcast(payload text) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -72,6 +72,51 @@ BEGIN
           (SELECT i.worker FROM faultline.idle_workers AS i WHERE i.queue = '*' AND i.draw < start ORDER BY i.draw LIMIT wanted)
           LIMIT wanted) AS chosen;
     RETURN FOUND;
+END $$;
+
+-- Notifies idle workers of queues whose jobs became due without a notification: their time has come, or a claim skipped them while
+-- they were locked. The leading reconciler calls it, so that idle workers need not ask. A job that became due in the last 0.05 s is
+-- left out, because its own notification may be on its way. Like lanes_of, it reads one index entry for each lane. Returns how many
+-- queues had a worker notified, when the next job of an idle worker's queue is due, and how long that took.
+CREATE OR REPLACE FUNCTION faultline.wake_for_due_jobs(
+    OUT notified bigint, OUT next_due_seconds double precision, OUT took_seconds double precision)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+DECLARE
+    began     timestamptz := clock_timestamp();
+    due_until timestamptz := statement_timestamp() - interval '50 milliseconds';
+BEGIN
+    notified := 0;
+    PERFORM FROM faultline.idle_workers LIMIT 1;
+    IF FOUND AND faultline.may_notify() THEN
+        WITH RECURSIVE lane (queue, priority, due_at) AS (
+            (SELECT j.queue::text, j.priority, j.next_run_at FROM faultline.jobs AS j WHERE j.state = 'queued'
+             ORDER BY j.queue, j.priority, j.next_run_at, j.id LIMIT 1)
+            UNION ALL
+            SELECT n.queue, n.priority, n.next_run_at
+            FROM lane AS l
+            CROSS JOIN LATERAL (
+                SELECT j.queue::text AS queue, j.priority, j.next_run_at FROM faultline.jobs AS j
+                WHERE j.state = 'queued' AND (j.queue, j.priority) > (l.queue, l.priority)
+                ORDER BY j.queue, j.priority, j.next_run_at, j.id LIMIT 1) AS n),
+        watched AS MATERIALIZED (
+            SELECT l.queue, l.priority, l.due_at FROM (SELECT * FROM lane LIMIT 1000) AS l
+            WHERE EXISTS (SELECT FROM faultline.idle_workers AS i WHERE i.queue = l.queue OR i.queue = '*')
+              AND NOT EXISTS (SELECT FROM faultline.paused_queues AS z WHERE z.queue = l.queue)),
+        due AS (
+            SELECT w.queue, sum(found.jobs)::bigint AS jobs
+            FROM watched AS w
+            CROSS JOIN LATERAL (
+                SELECT count(*) AS jobs FROM (
+                    SELECT FROM faultline.jobs AS j
+                    WHERE j.state = 'queued' AND j.queue = w.queue AND j.priority = w.priority AND j.next_run_at <= due_until
+                    ORDER BY j.next_run_at, j.id LIMIT 100) AS one) AS found
+            WHERE w.due_at <= due_until GROUP BY w.queue)
+        SELECT (SELECT count(*) FILTER (WHERE faultline.notify_idle(d.queue, d.jobs)) FROM due AS d),
+               (SELECT extract(epoch FROM min(w.due_at) - due_until) FROM watched AS w WHERE w.due_at > due_until)
+        INTO notified, next_due_seconds;
+    END IF;
+    took_seconds := extract(epoch FROM clock_timestamp() - began);
 END $$;
 
 -- Runs at COMMIT, as the owner: the producer's account has no rights on idle_workers.

@@ -34,6 +34,7 @@ BEGIN
             register_worker.lock_key := 1 + floor(random() * 2147483646)::integer;
         END;
     END LOOP;
+    PERFORM faultline.broadcast('!'); -- a leading reconciler without other workers looks once a second only
     IF register_worker.holds_locks THEN
         PERFORM set_config('tcp_user_timeout', '600000', false);
         FOR try IN 1..100 LOOP

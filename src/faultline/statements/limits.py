@@ -80,11 +80,6 @@ def repair(max_rows: int, after: Mapping[str, Any]) -> Statement[LimitRepair]:
 
 
 # Whether `repair` has anything to look at.
-IN_USE: Statement[bool] = Statement(
-    "SELECT faultline.limits_in_use()", (), lambda rows: bool(rows[0][0])
-)
-
-
 def uses(*, count_up_to: int = 10_000) -> Statement[list[LimitUse]]:
     return Statement(
         """

@@ -18,30 +18,6 @@ MAX_REGISTRATIONS = 5_000  # rows that `registrations` reads
 
 
 @dataclass(frozen=True, slots=True)
-class Survey:
-    """What the leading reconciler reads several times a second."""
-
-    registered: int  # workers that are not marked lost
-    vanished: list[str]  # registered workers whose sessions have all ended
-    next_expiry_seconds: float | None  # None: there is no lease
-    clock_seconds: float = 0.0  # the database's clock, in seconds since 1970
-
-
-def survey() -> Statement[Survey]:
-    return Statement(
-        """
-        SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),
-            ARRAY(SELECT worker FROM faultline.vanished_workers()),
-            (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8
-            FROM faultline.jobs WHERE state = 'running'),
-            extract(epoch FROM clock_timestamp())::float8
-        """,
-        (),
-        lambda rows: Survey(*rows[0]),
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class LeaseSighting:
     lease_id: UUID
     expires_at: datetime
@@ -134,14 +110,29 @@ def is_drain_requested(worker: str) -> Statement[bool]:
     )
 
 
+REGISTRATION = "!"  # the notification that a worker has registered
+
+
 def call_of(worker: str) -> str:
     """The notification that makes this worker's next heartbeat come at once."""
     return f"!{worker}"
 
 
-def announce_idle(worker: str, queues: Collection[str]) -> Statement[None]:
-    """Have jobs of these queues, and of no others, wake this worker."""
-    return Statement("SELECT faultline.announce_idle(%s, %s)", (worker, list(queues)), no_result)
+def announce_idle(worker: str, queues: Collection[str]) -> Statement[bool]:
+    """Have jobs of these queues, and of no others, wake this worker.
+
+    Returns whether a reconciler leads, which wakes it for jobs whose time has come.
+    """
+    return Statement(
+        """
+        SELECT faultline.announce_idle(%s, %s), EXISTS (SELECT FROM pg_locks AS l
+            WHERE l.locktype = 'advisory' AND l.granted AND l.classid = %s AND l.objid = 0
+              AND l.objsubid = 2 AND l.database =
+                (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database()))
+        """,
+        (worker, list(queues), LOCK_CLASS),
+        lambda rows: bool(rows[0][1]),
+    )
 
 
 def withdraw_idle(worker: str, notified: Sequence[str] = ()) -> Statement[None]:

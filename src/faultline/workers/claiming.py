@@ -104,8 +104,8 @@ class Claiming:
                 continue
             if limit and self._slots.started >= limit and not self._slots.running:
                 break
-            poll_seconds = self._settings.poll_seconds * random.uniform(0.8, 1.2)  # noqa: S311 - spread
-            await self._wakeup.wait(poll_seconds)
+            poll_seconds = self._settings.poll_seconds * self._idleness.poll_factor
+            await self._wakeup.wait(poll_seconds * random.uniform(0.8, 1.2))  # noqa: S311 - spread
         self._notified += self._wakeup.take_notified()
         if self._notified:
             with contextlib.suppress(NoReply, FaultlineError, DriverError):

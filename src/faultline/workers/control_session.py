@@ -1,4 +1,4 @@
-"""The session of a worker that registers it and claims its jobs."""
+"""The session of a worker that registers it, claims its jobs, and listens."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from faultline.statements.statement import Statement
 from faultline.workers.attempt import Attempt
 from faultline.workers.bounded_calls import BoundedCalls, NoReply
 from faultline.workers.handler_resources import HandlerResources
+from faultline.workers.listener import Listener
 from faultline.workers.registration import Registration
 from faultline.workers.unclaimable_jobs import log_unclaimable_jobs
 
@@ -33,6 +34,7 @@ class ControlSession:
         make_session: Callable[..., ReconnectingSession],
         registration: Registration,
         calls: BoundedCalls,
+        listener: Listener,
         *,
         resources: HandlerResources,
         attempts: Collection[Attempt],
@@ -40,6 +42,7 @@ class ControlSession:
         self._make_session = make_session
         self._registration = registration
         self._calls = calls
+        self._listener = listener
         self._resources = resources
         self._attempts = attempts
         self._server: ServerAddress | None = None  # of the current session, or of the last one
@@ -54,6 +57,7 @@ class ControlSession:
         """Register, and end the handlers' sessions to a server that was left."""
         log_unclaimable_jobs(conn)
         await self._registration.register(conn, session)
+        await self._listener.listen(conn, session)
         left, self._server = self._server, server_address_of(conn)
         if left is not None and left != self._server:
             await self._resources.leave(left)

@@ -9,7 +9,11 @@ from faultline.statements.statement import Statement
 from faultline.statements.workers import announce_idle, withdraw_idle
 
 _BUSY_SECONDS = 0.05  # a worker that is busy for less stays announced
-_AGAIN_SECONDS = 10.0  # a crash of the server empties the table of idle workers
+# A lost row of the table of idle workers is noticed after this long. A crash of the server, which empties the
+# table, also ends the worker's session, and it announces itself on the next one.
+_AGAIN_SECONDS = 30.0
+_AGAIN_WITHOUT_LEADER_SECONDS = 5.0  # at a start no reconciler may lead yet
+_WATCHED_POLLS = 5  # a worker that is told of every due job polls this much less often
 
 
 class Idleness:
@@ -27,6 +31,12 @@ class Idleness:
         self._announced: frozenset[str] = frozenset()
         self._announced_at = 0.0
         self._busy_since: float | None = None
+        self._is_led = False  # a reconciler tells it of jobs whose time has come
+
+    @property
+    def poll_factor(self) -> float:
+        """By how much longer than usual this worker may wait between two claims."""
+        return _WATCHED_POLLS if self._announced and self._is_led else 1
 
     def listen(self, *, is_listening: bool) -> None:
         """The listener has a new session, or none: announce again.
@@ -46,13 +56,14 @@ class Idleness:
         if not self._is_listening or not free:
             return False
         age = now - self._announced_at
-        if free == self._announced and age < _AGAIN_SECONDS:
+        again = _AGAIN_SECONDS if self._is_led else _AGAIN_WITHOUT_LEADER_SECONDS
+        if free == self._announced and age < again:
             return False
         if free < self._announced and age < _BUSY_SECONDS:
             return False
         is_new = not free <= self._announced
         self._announced, self._announced_at = free, now
-        await self._run(announce_idle(self._worker_id, sorted(free)))
+        self._is_led = await self._run(announce_idle(self._worker_id, sorted(free)))
         return is_new
 
     async def is_busy(self, notified: Sequence[str], *, now: float) -> None:

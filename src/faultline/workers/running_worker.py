@@ -13,7 +13,7 @@ from faultline.events import Event, emit
 from faultline.postgres.errors import driver_errors
 from faultline.postgres.migrate import require_fence, require_schema
 from faultline.workers.worker import Worker
-from faultline.workers.worker_process import companions_of, load_tasks
+from faultline.workers.worker_process import load_tasks, make_worker
 
 
 class RunningWorker:
@@ -58,9 +58,7 @@ class RunningWorker:
         # In a thread: it may start the embedded server, and waits for the database.
         url = await asyncio.to_thread(lambda: self._app.database_url)
         await asyncio.to_thread(require_schema, url, require_fence)
-        self._worker = Worker(
-            self._app, self._settings, companions=companions_of(self._app, self._retention)
-        )
+        self._worker = make_worker(self._app, self._settings, self._retention)
         self._block = asyncio.current_task()
         self._running = asyncio.create_task(self._worker.run(), name="faultline-worker")
         self._running.add_done_callback(self._ended)

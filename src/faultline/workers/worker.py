@@ -21,6 +21,7 @@ from faultline.logs import annotate_records, use_event_log, uses_event_log
 from faultline.metrics import meter
 from faultline.model import Claim
 from faultline.postgres.driver import DriverError
+from faultline.postgres.notified_session import NotifiedSession
 from faultline.postgres.outage import outage_of
 from faultline.postgres.reconnecting import ReconnectingSession, is_worth_waiting
 from faultline.retry_policy import DEFAULT_RETRY, RetryDecision, decide_safely
@@ -71,6 +72,7 @@ class Worker:
         settings: WorkerSettings,
         *,
         companions: Sequence[Companion] = (),
+        on_registration: Callable[[], None] = lambda: None,
         end_process: Callable[[], object] | None = None,
     ) -> None:
         require_posix_for_services()
@@ -113,12 +115,28 @@ class Worker:
             margin_seconds=settings.fence_margin_seconds,
             shortest_lease=_shortest_lease(app, settings),
         )
+        idleness = Idleness(settings.worker_id, lambda statement: self._control.run(statement))
+        listener = Listener(
+            queues.is_served,
+            settings.worker_id,
+            wakeup=wakeup,
+            heartbeat=self._heartbeat,
+            idleness=idleness,
+            on_registration=on_registration,
+        )
         self._control = ControlSession(
-            make_session,
+            functools.partial(
+                NotifiedSession,
+                url,
+                answer_seconds=settings.answer_seconds,
+                on_notify=listener.hear,
+                on_lost=listener.lost,
+            ),
             Registration(
                 settings, queues, held_leases, self._heartbeat, calls, app.declared_schedules
             ),
             calls,
+            listener,
             resources=self._resources,
             attempts=self._attempts,
         )
@@ -172,7 +190,6 @@ class Worker:
             groups=self._groups,
             tasks=app.tasks,
         )
-        idleness = Idleness(settings.worker_id, self._control.run)
         self._claiming = Claiming(
             app,
             settings,
@@ -188,17 +205,8 @@ class Worker:
             idleness=idleness,
             make_session=make_session,
         )
-        self._listener = Listener(
-            make_session,
-            queues.is_served,
-            settings.worker_id,
-            wakeup=wakeup,
-            heartbeat=self._heartbeat,
-            idleness=idleness,
-        )
         self._services = (
             self._committer.run,
-            self._listener.run,
             self._progress.run,
             *([self._follow_queues] if queues.is_every else []),
             *companions,
@@ -381,7 +389,6 @@ class Worker:
         parts = (
             self._control,
             self._committer,
-            self._listener,
             self._progress,
             self._outcomes,
             self._claiming,

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from faultline.app import Faultline
 from faultline.config import Retention, WorkerSettings
@@ -26,7 +26,7 @@ from faultline.termination import Termination
 from faultline.tracing.export import exporting, flush
 from faultline.workers import stacks
 from faultline.workers.supervisor import DRAINED, DRAINED_STUCK
-from faultline.workers.worker import Companion, Worker
+from faultline.workers.worker import Worker
 
 _CLOSING_SECONDS = 5.0
 
@@ -42,11 +42,26 @@ def load_tasks(app: Faultline) -> None:
         )
 
 
-def companions_of(app: Faultline, retention: Retention | None) -> list[Companion]:
-    """The reconciler of a worker's process; none if `retention` is None."""
+def make_worker(
+    app: Faultline, settings: WorkerSettings, retention: Retention | None, **options: Any
+) -> Worker:
+    """Make a worker, with a reconciler in its process unless `retention` is None."""
     if retention is None:
-        return []
-    return [Reconciler(app.database_url, retention, hooks=app.hooks, tasks=app.tasks).run]
+        return Worker(app, settings, **options)
+    reconciler = Reconciler(
+        app.database_url,
+        retention,
+        hooks=app.hooks,
+        tasks=app.tasks,
+        worker_id=settings.worker_id,
+    )
+    return Worker(
+        app,
+        settings,
+        companions=[reconciler.run],
+        on_registration=reconciler.worker_registered,
+        **options,
+    )
 
 
 _DEFAULT_THRESHOLDS = (700, 2_000)  # of Python 3.11 and 3.12; from 3.13 on
@@ -83,10 +98,10 @@ class WorkerProcess:
         use_event_log()
         url = self._app.database_url  # the app may set another URL than the environment's
         require_schema(url, require_fence)
-        worker = Worker(
+        worker: Worker = make_worker(
             self._app,
             self._settings,
-            companions=companions_of(self._app, self._retention),
+            self._retention,
             end_process=lambda: self._end_process(worker),
         )
         if self._is_whole_process:

@@ -10,7 +10,8 @@ import pytest
 from faultline.config import RECONNECT_SECONDS
 from faultline.reconciler.liveness import DeadWorkers, LeaderObserver, LeaseObserver
 from faultline.statements.leadership import LeaderSighting
-from faultline.statements.workers import LeaseSighting, Survey
+from faultline.statements.survey import Survey
+from faultline.statements.workers import LeaseSighting
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
 

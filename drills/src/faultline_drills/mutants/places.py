@@ -138,8 +138,8 @@ PLACE_MUTANTS = (
         _WAKEUP,
         (
             Edit(
-                "reconciler/limits.py",
-                "        if await session.run(limits.IN_USE):\n",
+                "reconciler/reconciler.py",
+                "        if self._has_limits:\n",
                 "        if False:\n",
             ),
         ),
