@@ -82,7 +82,7 @@ def require_success(python: Path, server_url: str, *words: str, **variables: str
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 @pytest.mark.parametrize("environment", ["newest", "oldest"])
 def test_the_adapters_work_with_what_is_installed(
     request: pytest.FixtureRequest, server_url: str, environment: str

@@ -64,7 +64,9 @@ def define(app: Faultline, kind: str, url: str, runs: list[int], *, is_stale: bo
         await engine.dispose()
 
     handlers: dict[str, Any] = {"session": by_session, "async session": by_async_session}
-    app.batch_task(name="pay")(handlers.get(kind, by_asyncpg))
+    app.batch_task(name="pay", max_size=3, max_wait=30)(  # waits for all three
+        handlers.get(kind, by_asyncpg)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

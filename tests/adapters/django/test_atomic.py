@@ -207,7 +207,7 @@ def test_the_payments_of_a_batch_commit_with_its_jobs(shop: Shop, conn: Any, sta
 
     runs: list[int] = []
 
-    @shop.app.batch_task(name="shop.batch")
+    @shop.app.batch_task(name="shop.batch", max_size=3, max_wait=30)  # waits for all three
     def handler(batch: faultline.Batch[dict[str, Any]]) -> None:
         runs.append(len(batch))
         if stale and len(runs) == 1:

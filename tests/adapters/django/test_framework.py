@@ -16,7 +16,7 @@ import pytest
 
 from tests.adapters import versions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 # What these tests demand is what the role's own backend cannot do, or does inside of this process.
 EXCEPTIONS = {

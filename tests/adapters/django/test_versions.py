@@ -11,7 +11,7 @@ import pytest
 
 from tests.adapters import versions
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 FOLDER = "tests/adapters/django"
 FILES = [
