@@ -26,6 +26,7 @@ ENDPOINTS: list[tuple[str, str, Scope | None]] = [
     ("POST", "/jobs", Scope.ENQUEUE),
     ("POST", "/jobs/batch", Scope.ENQUEUE),
     ("GET", "/jobs", Scope.READ),
+    ("GET", "/jobs/export", Scope.READ),
     ("GET", f"/jobs/{JOB}", Scope.READ),
     ("GET", "/queues", Scope.READ),
     ("GET", "/metrics", Scope.READ),

@@ -192,6 +192,31 @@ def test_jobs_are_found_and_operated_by_a_tag(client: httpx2.Client, queue: str)
     assert (done["done"], done["matched"]) == (1, 1)
 
 
+def test_jobs_are_exported_in_pages_with_payload_and_result(
+    client: httpx2.Client, api_conn: Connection, queue: str
+) -> None:
+    ids = enqueue(client, queue, 5, tags=["vip"])
+    enqueue(client, queue)
+    large = '{"number": 12345678901234567890.10, "text": "' + "x" * 1_000_000 + '"}'
+    api_conn.execute("UPDATE faultline.jobs SET payload = %s WHERE queue = %s", [large, queue])
+    oldest = claim(api_conn, queue)
+    run(api_conn, protocol.commit(oldest, result='{"of": 1.10}'))
+    exported: dict[str, Any] = {}
+    before: dict[str, str] = {}
+    pages = 0
+    while True:
+        answer = client.get("/jobs/export", params={"queue": queue, "tag": "vip", **before})
+        page = answer.json()
+        pages += 1
+        assert '"number": 12345678901234567890.10' in answer.text  # a float would be rounded
+        exported |= {job["id"]: job for job in page["jobs"]}
+        if page["next"] is None:
+            break
+        before = {"before": page["next"]}
+    assert (list(exported), pages) == (ids[::-1], 2)
+    assert exported[oldest.id]["result"] == {"of": 1.1}
+
+
 @pytest.mark.parametrize("tags", ["vip", ["two words"], [1], [f"t{n}" for n in range(21)]])
 def test_wrong_tags_are_refused(client: httpx2.Client, tags: Any) -> None:
     answer = client.post("/jobs", json={"task": "t", "tags": tags})

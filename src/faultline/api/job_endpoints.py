@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Annotated, Any
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from faultline.api.schemas import (
     BatchRequest,
     DeletedAnswer,
     EnqueuedAnswer,
+    ExportPage,
     JobAnswer,
     JobConditions,
     JobPage,
@@ -31,12 +33,13 @@ from faultline.errors import InvalidInput, UnknownJob
 from faultline.job_selection import job_filter
 from faultline.model import Enqueued, JobState
 from faultline.payload import MAX_KEY_LENGTH, encode_payload
-from faultline.statements import jobs, protocol
+from faultline.statements import jobs, many_jobs, protocol
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.statement import Statement
 from faultline.tracing import from_headers
 
 DEFAULT_PAGE = 50
+EXPORT_BYTES = 4 * 1024 * 1024  # of payloads and results in one page; a larger job has its own
 
 router = APIRouter(route_class=AuthorizedRoute, tags=["jobs"])
 JobId = Annotated[UUID, Path(description="A job's id.")]
@@ -143,13 +146,41 @@ async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentConte
     A filtered page examines a bounded number of jobs, so it may be short, even empty, and still have a
     `next`.
     """
+    page = await _page(wanted, context)
+    return json_response({"jobs": page.jobs, "next": page.next})
+
+
+@router.get(
+    "/jobs/export",
+    summary="Read many jobs with payloads and results",
+    response_model=None,
+    responses={200: {"model": ExportPage}, **error_responses(422)},
+    openapi_extra=needs(Access.READ),
+)
+async def export_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentContext) -> Response:
+    """The pages of the list, newest first; numbers exactly as they are stored.
+
+    A page ends early when its payloads and results reach 4 MiB.
+    """
+    page = await _page(wanted, context)
+    ids = [job["id"] for job in page.jobs]
+    sizes = await context.run(many_jobs.sizes_of(ids))
+    totals = accumulate(sizes.get(job_id, 0) for job_id in ids)
+    fitting = max(1, sum(total <= EXPORT_BYTES for total in totals))
+    found = await context.run(jobs.documents_of(ids[:fitting]))
+    return json_response(
+        {"jobs": found, "next": ids[fitting - 1] if fitting < len(ids) else page.next}
+    )
+
+
+async def _page(wanted: JobsQuery, context: CurrentContext) -> jobs.JobJsonPage:
     most = context.settings.page_size
     limit = min(DEFAULT_PAGE, most) if wanted.limit is None else wanted.limit
     if limit > most:
         raise InvalidInput(
             f"limit is 1 to {most}, not {limit}", hint="continue with the page's next"
         )
-    page = await context.run(
+    return await context.run(
         jobs.job_json_page(
             _filter(wanted),
             limit=limit,
@@ -157,7 +188,6 @@ async def list_jobs(wanted: Annotated[JobsQuery, Query()], context: CurrentConte
             before=wanted.before,
         )
     )
-    return json_response({"jobs": page.jobs, "next": page.next})
 
 
 @router.get(

@@ -97,9 +97,10 @@ def describe(app: FastAPI, settings: ApiSettings, *, with_keys: bool = True) -> 
         components["schemas"]["BatchRequest"]["properties"]["jobs"]["maxItems"] = (
             settings.batch_jobs
         )
-        for parameter in document["paths"]["/jobs"]["get"]["parameters"]:
-            if parameter["name"] == "limit":
-                parameter["schema"]["maximum"] = settings.page_size
+        for path in ("/jobs", "/jobs/export"):
+            for parameter in document["paths"][path]["get"]["parameters"]:
+                if parameter["name"] == "limit":
+                    parameter["schema"]["maximum"] = settings.page_size
         app.openapi_schema = document
     return app.openapi_schema
 

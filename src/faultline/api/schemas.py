@@ -338,6 +338,14 @@ class JobPage(BaseModel):
     )
 
 
+class ExportPage(BaseModel):
+    jobs: list[JobAnswer]
+    next: str | None = Field(
+        description="`before` of the next page; null at the end. A page may be short, even empty, and"
+        " still have a next."
+    )
+
+
 class StateAnswer(BaseModel):
     job_id: str = Field(json_schema_extra={"format": "uuid"})
     state: JobState = Field(description="The job's state after the request.")

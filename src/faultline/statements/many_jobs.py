@@ -163,6 +163,19 @@ def edits_of(
     )
 
 
+def sizes_of(job_ids: Sequence[UUID]) -> Statement[dict[UUID, int]]:
+    """How many bytes payload and result of each job have as text."""
+    return Statement(
+        """
+        SELECT j.id, octet_length(j.payload::text) + coalesce(octet_length(l.result::text), 0)
+        FROM faultline.jobs AS j LEFT JOIN faultline.ledger AS l ON l.job_id = j.id
+        WHERE j.id = ANY (%s::uuid[])
+        """,
+        (list(job_ids),),
+        lambda rows: dict(rows),
+    )
+
+
 def _outcomes(rows: list[Row]) -> list[JobOutcome]:
     found = (orjson.loads(text) for (text,) in rows)
     return [
