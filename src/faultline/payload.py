@@ -113,7 +113,10 @@ def encode_payloads(payloads: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _is_flat(payload: Mapping[str, Any]) -> bool:
-    """Whether it is a dict of harmless names and values: the code of _is_harmless, inlined."""
+    """Whether it is a dict of harmless names and values.
+
+    The code of _is_harmless, inlined.
+    """
     if type(payload) is not dict:
         return False
     for key, value in payload.items():

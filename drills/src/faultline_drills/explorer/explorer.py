@@ -193,7 +193,7 @@ class ProgramSearch:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether nothing is left to try: random interleavings have stopped yielding new ones."""
+        """Whether nothing is left to try, or random interleavings yield no new ones."""
         if len(self._frontier):
             return False
         return self._only_complete or self._duplicates_in_a_row > _DUPLICATES_IN_A_ROW
