@@ -1,8 +1,8 @@
 """Jobs of the lowest priority start while jobs of the highest one wait.
 
-One worker with one slot serves jobs of three priorities, and many of the highest. The rule: of
-ROTATE_EVERY claims for each priority that has jobs, one reaches it. Without the rule the jobs of the
-lowest priority start last.
+One worker with one slot serves jobs of three priorities, and many of the highest. The rule: each priority
+that has jobs is reached by one of ROTATE_EVERY claims for each of them, and claims that continue where
+the last one ended follow the rule for themselves. Without it the jobs of the lowest priority start last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from faultline_drills.workload.tasks import note
 
 _HIGH, _OTHERS = 0, (4, 9)
 _LANES = 1 + len(_OTHERS)
-_BOUND = ROTATE_EVERY * _LANES
+_BOUND = 2 * ROTATE_EVERY * _LANES
 _JOBS = 2 * _BOUND  # of the highest priority
 # The number of the first start of each priority, in the order of all starts.
 _FIRST_STARTS: LiteralString = """
