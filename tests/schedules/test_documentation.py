@@ -50,7 +50,9 @@ def test_the_code_of_the_page_runs(database_url: str, conn: Connection, tmp_path
 
 
 def test_the_commands_of_the_page_work(database_url: str, conn: Connection) -> None:
-    [commands] = re.findall(r"^```\n(faultline schedules .*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE)
+    [commands] = re.findall(
+        r"^```\n(faultline schedules .*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
     verbs = []
     for command in commands.splitlines():
         _, *words = shlex.split(command, comments=True)
