@@ -13,7 +13,7 @@ from faultline.enqueueing import (
     require_jobs,
 )
 from faultline.hooks import HookRegistry
-from faultline.model import Enqueued, JobSpec, WaitsForResults
+from faultline.model import Enqueued, JobSpec, WaitsForResults, bind_all
 from faultline.statements.statement import Statement
 from faultline.user_connections import AnyConnection
 
@@ -75,18 +75,19 @@ class EnqueueMethods(HookRegistry):
     def _enqueue_many(self, jobs: Iterable[JobSpec], conn: AnyConnection | None) -> list[Enqueued]:
         statement, span = enqueue_many_statement(jobs)
         with span:
-            answers = span.answered(self.execute(statement, conn))
-        application = cast(WaitsForResults, self)
-        return [answer.bind(application) for answer in answers]
+            return bind_all(
+                span.answered(self.execute(statement, conn)), cast(WaitsForResults, self)
+            )
 
     async def _enqueue_many_async(
         self, jobs: Iterable[JobSpec], conn: AnyConnection | None
     ) -> list[Enqueued]:
         statement, span = enqueue_many_statement(jobs)
         with span:
-            answers = span.answered(await self.execute_async(statement, conn))
-        application = cast(WaitsForResults, self)
-        return [answer.bind(application) for answer in answers]
+            return bind_all(
+                span.answered(await self.execute_async(statement, conn)),
+                cast(WaitsForResults, self),
+            )
 
     def _bound(self, enqueued: Enqueued) -> Enqueued:
         """Let it wait for its result through this application."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import cast
 
 from faultline.errors import InvalidInput
 from faultline.metrics import counted, counted_by_queue
@@ -26,16 +25,18 @@ def enqueue_many_statement(
     jobs: Iterable[JobSpec], *, parent: str | None = None
 ) -> tuple[Statement[list[Enqueued]], Enqueueing]:
     """One statement for all jobs; `parent` is the trace context of an outside caller."""
-    are_equal = type(jobs) is EqualJobs  # and no function of the user has had the list
-    wanted = cast(EqualJobs, jobs) if are_equal else require_jobs(jobs)
+    wanted = jobs if isinstance(jobs, EqualJobs) else require_jobs(jobs)
     if len(wanted) > MAX_BATCH:
         raise InvalidInput(
             f"{len(wanted):,} jobs are too many for one call", hint=f"the limit is {MAX_BATCH:,}"
         )
-    tasks = {job.task for job in (wanted[:1] if are_equal else wanted)}
-    queues = (
-        [wanted[0].queue] * len(wanted) if are_equal and wanted else [job.queue for job in wanted]
-    )
+    if isinstance(wanted, EqualJobs):
+        tasks, queues = (
+            {job.task for job in wanted[:1]},
+            [job.queue for job in wanted[:1]] * len(wanted),
+        )
+    else:
+        tasks, queues = {job.task for job in wanted}, [job.queue for job in wanted]
     span = tracing.enqueueing(_one_of(tasks), _one_of(set(queues)), len(wanted), parent=parent)
     statement = protocol.enqueue_specs(wanted, trace_context=span.carrier)
     return counted_by_queue(statement, queues), span

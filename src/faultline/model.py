@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Coroutine, Iterable, Mapping
+from collections.abc import Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum, StrEnum, auto
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, overload
 from uuid import UUID
 
 from faultline.errors import InvalidInput
@@ -80,7 +80,7 @@ class EnqueueOutcome(StrEnum):
     RESCHEDULED = "rescheduled"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Enqueued:
     """The result of an enqueue; `existing` if a key already had this job."""
 
@@ -88,6 +88,19 @@ class Enqueued:
     existing: bool
     _unique: str | None = field(default=None, compare=False, repr=False)  # the outcome
     _app: WaitsForResults | None = field(default=None, compare=False, repr=False)
+
+    def __init__(
+        self,
+        job_id: UUID,
+        existing: bool,
+        _unique: str | None = None,
+        _app: WaitsForResults | None = None,
+    ) -> None:
+        # A frozen dataclass calls object.__setattr__ by name, which takes twice as long.
+        _set_job_id(self, job_id)
+        _set_existing(self, existing)
+        _set_unique(self, _unique)
+        _set_app(self, _app)
 
     def result(self, timeout: float | timedelta | None = None) -> Any:
         """Wait for the result of this job, as `app.result` does."""
@@ -104,7 +117,7 @@ class Enqueued:
 
     def bind(self, app: WaitsForResults) -> Enqueued:
         """Let it wait through `app`; returns itself."""
-        object.__setattr__(self, "_app", app)
+        _set_app(self, app)
         return self
 
     def _waiting(self) -> WaitsForResults:
@@ -121,6 +134,18 @@ class Enqueued:
             self.existing,
             self._unique,
         )  # an application cannot be pickled
+
+
+_set_job_id, _set_existing, _set_unique, _set_app = (
+    getattr(Enqueued, name).__set__ for name in Enqueued.__slots__
+)
+
+
+def bind_all(answers: list[Enqueued], app: WaitsForResults) -> list[Enqueued]:
+    """Let all of them wait for their results through `app`; returns the same list."""
+    for answer in answers:
+        _set_app(answer, app)
+    return answers
 
 
 class JobSpec(NamedTuple):
@@ -148,13 +173,8 @@ class JobSpec(NamedTuple):
     def copies(
         self, payloads: Iterable[Mapping[str, Any]], keys: Iterable[str | None]
     ) -> EqualJobs:
-        """Jobs with these settings.
-
-        `tuple.__new__` takes a third of the time of JobSpec(…).
-        """
-        settings, new = self.settings, tuple.__new__
-        pairs = zip(payloads, keys, strict=True)
-        return EqualJobs([new(JobSpec, (*settings, payload, key)) for payload, key in pairs])
+        """Jobs with these settings, one for each payload."""
+        return EqualJobs(self, list(payloads), list(keys))
 
     @property
     def has_plain_settings(self) -> bool:
@@ -162,8 +182,35 @@ class JobSpec(NamedTuple):
         return self[5:11] == _NO_SETTINGS
 
 
-class EqualJobs(list[JobSpec]):
-    """Jobs that are known to have equal settings, so that they need not be compared."""
+class EqualJobs(Sequence[JobSpec]):
+    """Jobs with the settings of the first one, so that these need not be compared.
+
+    A job is made when a function asks for it, such as a hook of the user. An enqueue needs only the payloads
+    and the keys.
+    """
+
+    def __init__(
+        self,
+        settings_of: JobSpec,
+        payloads: Sequence[Mapping[str, Any]],
+        keys: Sequence[str | None],
+    ) -> None:
+        self._settings_of = settings_of
+        self.payloads = payloads
+        self.keys = keys
+
+    def __len__(self) -> int:
+        return len(self.payloads)
+
+    @overload
+    def __getitem__(self, index: int) -> JobSpec: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[JobSpec]: ...
+    def __getitem__(self, index: int | slice) -> JobSpec | list[JobSpec]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        settings_of = self._settings_of
+        return settings_of._replace(payload=self.payloads[index], idempotency_key=self.keys[index])
 
 
 _NO_SETTINGS = (None, None, None, None, None, None)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NoReturn
 
@@ -96,6 +96,42 @@ def encode_payload(payload: Mapping[str, Any]) -> str:
     if not isinstance(payload, Mapping):
         raise InvalidInput("a payload must be an object of arguments by name")
     return encode_json(dict(payload), what="payload")
+
+
+def encode_payloads(payloads: Sequence[Mapping[str, Any]]) -> str:
+    """The payloads as the text of a JSON array; raises what `encode_payload` raises.
+
+    Flat payloads are encoded together, which takes half the time. If the array is within the limit of one
+    payload, each payload is: PostgreSQL writes integers as they are, and a space for a comma or a colon.
+    """
+    if all(map(_is_flat, payloads)):
+        try:
+            encoded = orjson.dumps(payloads)
+        except TypeError:  # an integer of more than 64 bits
+            pass
+        else:
+            if len(encoded) <= MAX_BYTES:
+                return encoded.decode()
+    return f"[{','.join([encode_payload(payload) for payload in payloads])}]"
+
+
+def _is_flat(payload: Mapping[str, Any]) -> bool:
+    """Whether it is a dict of harmless names and values.
+
+    The code of _is_harmless, inlined.
+    """
+    if type(payload) is not dict:
+        return False
+    for key, value in payload.items():
+        if type(key) is not str or not key.isascii() or "\x00" in key:
+            return False
+        kind = type(value)
+        if kind is str:
+            if not value.isascii() or "\x00" in value:
+                return False
+        elif kind is not int and kind is not bool and value is not None:
+            return False
+    return True
 
 
 def encode_json(value: Any, *, what: str) -> str:

@@ -275,7 +275,7 @@ class Task(Enqueueable[P], Generic[P, R]):
         options: EnqueueOptions,
         payloads: Iterable[Mapping[str, Any]],
         idempotency_keys: Sequence[str | None] | None,
-    ) -> list[JobSpec]:
+    ) -> Sequence[JobSpec]:
         """Jobs of this task with the same options, one for each payload."""
         given = list(payloads)
         others = [each for each in given if type(each) is not dict]  # isinstance takes longer

@@ -30,6 +30,11 @@ DAMAGE = {
         " lease_owner = 'w', lease_expires_at = now()"
     ],
     "attempts_are_bounded": ["UPDATE faultline.jobs SET attempts = max_attempts + 1"],
+    "expired_jobs_never_start": [
+        "UPDATE faultline.jobs SET state = 'running', lease_id = gen_random_uuid(), fencing_token = 1,"
+        " lease_owner = 'w', lease_expires_at = now(), attempts = 1, claimed_at = now(),"
+        " expires_at = now() - interval '2 minutes'",
+    ],
     "refusals_were_right": [
         ENTRY,
         "INSERT INTO faultline.rejections (job_id, worker, stale_token, reason, overlap)"

@@ -31,6 +31,7 @@ REPRESENTATIVES = (
     *("lease_expiry_burst", "lost_commit_acknowledgement", "partition_blackhole"),
     *("rolling_restart", "handler_ends_its_transaction", "synchronous_failover"),
     *("schedule_downtime", "limit_wakeup", "declared_limits", "queue_slots"),
+    *("expired_jobs", "priorities"),
 )
 CONTROLLED = (
     *("stale_takeover", "mismatched_token_or_lease", "partition_blackhole"),

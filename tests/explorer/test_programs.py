@@ -117,3 +117,12 @@ def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program:
         kills=counts["kills"],
         unknown_commits=counts["unknown_commits"],
     )
+
+
+def test_a_search_for_completeness_ends_without_random_interleavings(database_url: str) -> None:
+    report = explore(database_url, ["cancel"], max_preemptions=0, only_complete=True, seed=1)
+    [program] = report.programs
+    assert program.complete_bound == program.most_preemptions == 0
+    assert program.interleavings < 20
+    further = explore(database_url, ["cancel"], max_preemptions=0, max_interleavings=60, seed=1)
+    assert further.programs[0].most_preemptions > 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from typing import Any
+from uuid import RFC_4122
 
 import psycopg
 import pytest
@@ -40,6 +41,20 @@ def test_a_new_job_is_queued_under_a_time_ordered_id(conn: Connection) -> None:
     assert (job_id.version, existing) == (7, False)
     assert (stored["state"], stored["fencing_token"], stored["attempts"]) == ("queued", 0, 0)
     assert stored["payload"] == {"to": "ada"}
+
+
+def test_ids_of_many_jobs_have_the_layout_of_version_7_and_are_unique(conn: Connection) -> None:
+    [(began,)] = rows(conn, "SELECT clock_timestamp()")
+    for _ in range(2):  # the second call is about to run in the same millisecond
+        enqueue_many(conn, [{}] * 500)
+    stored = rows(conn, "SELECT id, created_at FROM faultline.jobs ORDER BY created_at")
+    ids = [each for each, _ in stored]
+    assert {(each.version, each.variant) for each in ids} == {(7, RFC_4122)}
+    times = [each.int >> 80 for each in ids]
+    assert began.timestamp() * 1000 - 1 <= times[0]
+    assert times[-1] <= stored[-1][1].timestamp() * 1000
+    assert times == sorted(times)
+    assert len({each.int & (2**56 - 1) for each in ids}) == 1000
 
 
 def test_the_same_key_and_payload_find_the_job_that_exists(conn: Connection) -> None:

@@ -9,6 +9,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import FrozenInstanceError
 from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
@@ -230,6 +231,8 @@ def test_the_application_of_an_enqueued_is_neither_compared_nor_shown_nor_pickle
     assert (enqueued, hash(enqueued), repr(enqueued)) == (plain, hash(plain), repr(plain))
     copy = pickle.loads(pickle.dumps(enqueued))  # noqa: S301 - our own
     assert copy == enqueued
+    with pytest.raises(FrozenInstanceError):
+        copy.existing = True
     with pytest.raises(InvalidInput, match=r"wait with app\.result"):
         copy.result()
 

@@ -1,12 +1,15 @@
-"""The example of docs/schedules.md, run by a worker as it is."""
+"""The examples of docs/schedules.md: the code in a worker, and the commands."""
 
 from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+
+from tests.cli.conftest import invoke
 
 from .steps import Connection, make_due
 
@@ -44,3 +47,17 @@ def test_the_code_of_the_page_runs(database_url: str, conn: Connection, tmp_path
     listed = faultline("schedules", "list")
     assert "sync-berlin" in listed
     assert "Europe/Berlin" in listed
+
+
+def test_the_commands_of_the_page_work(database_url: str, conn: Connection) -> None:
+    [commands] = re.findall(
+        r"^```\n(faultline schedules .*?)```", PAGE.read_text(), re.DOTALL | re.MULTILINE
+    )
+    verbs = []
+    for command in commands.splitlines():
+        _, *words = shlex.split(command, comments=True)
+        done = invoke(database_url, *words)
+        assert (done.code, done.error) == (0, None), command
+        verbs.append(words[1])
+    assert verbs == ["add", "list", "show", "pause", "resume", "run-now", "remove"]
+    assert conn.execute("SELECT task FROM faultline.jobs").fetchall() == [("shop.jobs.report",)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import types
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from faultline import Faultline
 from faultline.testing import run_until_idle
+from tests.cli.conftest import invoke
 
 PAGE = (Path(__file__).parents[2] / "docs" / "unique-jobs.md").read_text()
 
@@ -26,3 +28,14 @@ def test_the_example_of_the_page_works(database_url: str, monkeypatch: pytest.Mo
         assert sorted(str(each.result) for each in ended) == ["None", "name"]
     finally:
         app.close()
+
+
+def test_the_command_of_the_page_works(database_url: str) -> None:
+    [command] = re.findall(r"^```\n(faultline enqueue .*?)\n```", PAGE, re.DOTALL | re.MULTILINE)
+    _, *words = shlex.split(command)
+    outcomes = []
+    for _ in range(2):
+        done = invoke(database_url, *words, "--json")
+        assert (done.code, done.error) == (0, None)
+        outcomes.append(done.json["outcome"])
+    assert outcomes == ["queued", "replaced"]

@@ -118,3 +118,33 @@ def test_a_number_that_json_has_not_is_refused_with_what_to_send() -> None:
     with pytest.raises(InvalidInput) as refused:
         payload.encode_payload({"a": float("nan")})
     assert refused.value.hint == "send None, or a string that the handler understands"
+
+
+TOGETHER: dict[str, list[Any]] = {
+    "none": [],
+    "flat": [{"a": 1, "b": "x", "c": True, "d": None}, {}, {"a": -1}],
+    "nested": [{"a": 1}, {"a": [1.5, {"b": "é"}]}],
+    "more than one payload may have": [{"a": "x" * 600_000}, {"a": "x" * 600_000}],
+}
+
+
+@pytest.mark.parametrize("values", TOGETHER.values(), ids=TOGETHER)
+def test_payloads_encoded_together_are_those_encoded_one_by_one(values: list[Any]) -> None:
+    one_by_one = ",".join(payload.encode_payload(value) for value in values)
+    assert payload.encode_payloads(values) == f"[{one_by_one}]"
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"a": "x\x00"}, {"x\x00": 1}, {"\udfff": 1}, {"a": 2**64}, {"a": float("nan")}, {1: 2}, [1]],
+    ids=repr,
+)
+def test_a_wrong_payload_among_others_is_refused_as_it_is_alone(wrong: Any) -> None:
+    with pytest.raises(InvalidInput) as raised:
+        payload.encode_payloads([{"a": 1}, wrong])
+    assert raised.value.message == refusal(wrong)
+
+
+def test_a_payload_of_one_byte_too_many_among_others_is_refused() -> None:
+    with pytest.raises(PayloadTooLarge):
+        payload.encode_payloads([{"a": 1}, {"a": "x" * payload.MAX_BYTES}])

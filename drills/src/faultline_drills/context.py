@@ -127,13 +127,21 @@ class DrillContext:
         *,
         key: str | None = None,
         queue: str | None = None,
+        priority: int | None = None,
+        expires_in: float | None = None,
         **arguments: Any,
     ) -> UUID:
         """Enqueue one job on the drill's own connection, and record the submission."""
         detail: dict[str, Any] = {} if key is None else {"key": key}
         operation = self.history.invoke("producer", Verb.SUBMIT, **detail)
         try:
-            configured = task.options(idempotency_key=key, queue=queue, conn=self.conn)
+            configured = task.options(
+                idempotency_key=key,
+                queue=queue,
+                priority=priority,
+                expires_in=expires_in,
+                conn=self.conn,
+            )
             job_id = configured.enqueue(**arguments).job_id
         except IdempotencyConflict:
             self.history.end(operation, Phase.FAIL)

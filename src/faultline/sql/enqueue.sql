@@ -1,5 +1,16 @@
 -- Enqueueing: one job or many, with or without idempotency keys.
 
+-- The same layout as uuid7(moment) in schema.sql, with the first 7 bytes of `noise` as its random bits. For many ids at once: strong
+-- random numbers took a third of the time of a bulk enqueue, so a call draws one, and hashes it with the number of each job. Without
+-- a SET clause, so that PostgreSQL inlines it; its callers have set the search path.
+CREATE OR REPLACE FUNCTION faultline.uuid7(moment timestamptz, noise bytea) RETURNS uuid
+LANGUAGE sql VOLATILE PARALLEL SAFE AS $$
+    SELECT encode(
+        int8send(((date_part('epoch', moment) * 1e6)::bigint / 1000 << 16)                          -- milliseconds
+            | 28672 | (date_part('epoch', moment) * 1e6)::bigint % 1000 * 4096 / 1000)              -- version 7, the rest
+        || '\x80' || substring(noise FROM 1 FOR 7), 'hex')::uuid                                    -- variant, random bits
+$$;
+
 -- Inserts queued jobs. A job that has the same idempotency key, task and payload already is returned instead (existing).
 -- Safe because a unique index decides which caller is first: a second caller with the same key waits for the first one's
 -- transaction, then finds its job. Payloads are compared as jsonb, where 1 and 1.0 are equal, and the order of keys is ignored.
@@ -11,8 +22,9 @@ RETURNS TABLE (job_id uuid, existing boolean) -- in the order of the payloads
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
-    ids        uuid[] := ARRAY(SELECT faultline.uuid7(t.moment) FROM (
-                            SELECT clock_timestamp() AS moment FROM generate_series(1, cardinality(payloads))) AS t);
+    secret     bytea := uuid_send(gen_random_uuid());
+    ids        uuid[] := ARRAY(SELECT faultline.uuid7(t.moment, sha256(secret || int4send(t.number))) FROM (
+                            SELECT clock_timestamp() AS moment, g AS number FROM generate_series(1, cardinality(payloads)) AS g) AS t);
     task_name  faultline.task_name := task; -- checked once, not for every row
     queue_name faultline.queue_name := queue;
 BEGIN
@@ -84,7 +96,10 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 #variable_conflict use_column
 DECLARE
     moment  timestamptz := clock_timestamp();
-    ids     uuid[] := ARRAY(SELECT faultline.uuid7(clock_timestamp()) FROM generate_series(1, faultline.checked_job_count(jobs)));
+    secret  bytea := uuid_send(gen_random_uuid());
+    ids     uuid[] := ARRAY(SELECT faultline.uuid7(t.moment, sha256(secret || int4send(t.number))) FROM (
+                         SELECT clock_timestamp() AS moment, g AS number
+                         FROM generate_series(1, faultline.checked_job_count(jobs)) AS g) AS t);
     problem text;
 BEGIN
     SELECT format('job %s: %s', g.ordinal - 1, CASE

@@ -79,6 +79,7 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_generic_plan AS $$
 #variable_conflict use_column
 DECLARE
+    secret          bytea   := uuid_send(gen_random_uuid()); -- of this claim: a random number for each lease costs more than a hash
     wanted          integer := batch_size;
     claimed         integer;
     epoch           bigint  := faultline.current_epoch() << 22; -- a token is epoch * 2^22 + a counter
@@ -120,7 +121,8 @@ BEGIN
             WITH taken AS (
                 UPDATE faultline.jobs AS j
                 SET state = 'running', attempts = j.attempts + 1, fencing_token = greatest(j.fencing_token, epoch) + 1,
-                    lease_id = gen_random_uuid(), lease_owner = worker, lease_seconds = extract(epoch FROM lease),
+                    lease_id = encode(substring(sha256(secret || uuid_send(j.id)) FOR 16), 'hex')::uuid,
+                    lease_owner = worker, lease_seconds = extract(epoch FROM lease),
                     lease_expires_at = clock_timestamp() + lease, claimed_at = clock_timestamp(),
                     limited = (j.limited OR j.queue = ANY (limited_queues) OR j.task = ANY (limited_tasks)) IS TRUE
                 WHERE j.id = ANY ((

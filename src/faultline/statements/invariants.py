@@ -70,6 +70,16 @@ INVARIANTS: tuple[Invariant, ...] = (
         """,
     ),
     Invariant(
+        "expired_jobs_never_start",
+        "no job started for the first time after it had expired",
+        # A minute more is allowed, because a claim compares before it waits for locks.
+        """
+        SELECT id, 'started ' || date_trunc('second', claimed_at - expires_at) || ' late' FROM faultline.jobs
+        WHERE expires_at IS NOT NULL AND attempts = 1 AND state IN ('running', 'succeeded')
+          AND claimed_at > expires_at + interval '1 minute'
+        """,
+    ),
+    Invariant(
         "refusals_were_right",
         "no refused write is in the ledger after all",
         # The worker is compared too: after a failover, another one may have got the same token.

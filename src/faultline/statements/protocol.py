@@ -11,7 +11,7 @@ from uuid import UUID
 import orjson
 
 from faultline.model import Claim, CommitOutcome, Enqueued, EqualJobs, JobSpec, JobState, Renewal
-from faultline.payload import encode_payload
+from faultline.payload import encode_payload, encode_payloads
 from faultline.statements.statement import Row, Statement, no_result
 
 CHANNEL = "faultline"
@@ -114,7 +114,7 @@ def enqueue_many(
         """,
         (
             task,
-            f"[{','.join([encode_payload(payload) for payload in payloads])}]",
+            encode_payloads(payloads),
             queue,
             priority,
             run_at,
@@ -149,12 +149,15 @@ def enqueue_specs(
     first = jobs[0] if jobs else None
     if first is None or not first.has_plain_settings:
         return enqueue_jobs(jobs, trace_context=trace_context)
-    if type(jobs) is not EqualJobs and any(job.settings != first.settings for job in jobs):
+    if isinstance(jobs, EqualJobs):
+        payloads, keys = jobs.payloads, jobs.keys
+    elif any(job.settings != first.settings for job in jobs):
         return enqueue_jobs(jobs, trace_context=trace_context)
-    keys = [job.idempotency_key for job in jobs]
+    else:
+        payloads, keys = [job.payload for job in jobs], [job.idempotency_key for job in jobs]
     return enqueue_many(
         first.task,
-        [job.payload for job in jobs],
+        payloads,
         queue=first.queue,
         priority=first.priority,
         max_attempts=first.max_attempts,

@@ -59,7 +59,13 @@ _MANY = 1_000_000
 @click.option(
     "--interleavings",
     type=click.IntRange(min=1),
-    help=f"Try at most this many per program.  [default: {_INTERLEAVINGS}; unlimited with --seconds]",
+    help=f"Try at most this many per program.  [default: {_INTERLEAVINGS}; unlimited with --seconds or"
+    " --complete]",
+)
+@click.option(
+    "--complete",
+    is_flag=True,
+    help="Try all interleavings within --bound, and no random ones.",
 )
 @click.option(
     "--seconds",
@@ -88,6 +94,7 @@ def explore(
     only_list: bool,
     bound: int,
     interleavings: int | None,
+    complete: bool,
     seconds: float | None,
     seed: int,
     subject: str,
@@ -109,7 +116,7 @@ def explore(
         _list(console)
         return
     chosen = list(programs) or list(PROGRAMS)
-    limit = interleavings or (_INTERLEAVINGS if seconds is None else _MANY)
+    limit = interleavings or (_MANY if complete or seconds is not None else _INTERLEAVINGS)
     with (
         logging_discarded(),
         drill_database(context, None if as_json else console, subject=Subject(subject)) as url,
@@ -123,11 +130,14 @@ def explore(
             max_seconds=seconds,
             seed=seed,
             on_interleaving=show,
+            only_complete=complete,
         )
     saved = _save(report, save_to, subject)
     words = [f"faultline drill explore --bound {bound} --seed {seed}"]
     words += [f"--program {name}" for name in programs]
-    words += [f"--seconds {seconds:g}"] if seconds else [f"--interleavings {limit}"]
+    words += ["--complete"] if complete else []
+    words += [f"--seconds {seconds:g}"] if seconds else []
+    words += [f"--interleavings {limit}"] if limit < _MANY else []
     words += [f"--subject {subject}"] if subject != Subject.FAULTLINE else []
     words += [f"--markdown {markdown}"] if markdown is not None else []
     origin = provenance(" ".join(words), seed=seed, postgres=report.server_version)

@@ -99,12 +99,14 @@ def explore(
     seed: int = 0,
     on_interleaving: Callable[[ProgramReport], None] | None = None,
     shrinks: bool = True,
+    only_complete: bool = False,
 ) -> ExploreReport:
     """Execute interleavings until a rule is broken or the budget is spent.
 
     `url` is a scratch database with the subject's schema. `max_interleavings` is per program,
     `max_seconds` for all of them. With `shrinks`, a violation is reduced to fewer steps. The programs
-    take turns, so that a bug that one of them reveals quickly is found quickly.
+    take turns, so that a bug that one of them reveals quickly is found quickly. With `only_complete` a
+    program ends when it is complete up to `max_preemptions`, without random interleavings.
     """
     report = ExploreReport(seed=seed)
     deadline = None if max_seconds is None else time.monotonic() + max_seconds
@@ -112,7 +114,11 @@ def explore(
         report.server_version = database.server_version
         searches = [
             ProgramSearch(
-                database, name, max_preemptions=max_preemptions, seed=seed, shrinks=shrinks
+                *(database, name),
+                max_preemptions=max_preemptions,
+                seed=seed,
+                shrinks=shrinks,
+                only_complete=only_complete,
             )
             for name in programs or PROGRAMS
         ]
@@ -174,7 +180,9 @@ class ProgramSearch:
         max_preemptions: int,
         seed: int,
         shrinks: bool,
+        only_complete: bool,
     ) -> None:
+        self._only_complete = only_complete
         self._database = database
         self._shrinks = shrinks
         self._seed = seed
@@ -185,8 +193,10 @@ class ProgramSearch:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether random interleavings have stopped yielding new ones."""
-        return self._duplicates_in_a_row > _DUPLICATES_IN_A_ROW
+        """Whether nothing is left to try, or random interleavings yield no new ones."""
+        if len(self._frontier):
+            return False
+        return self._only_complete or self._duplicates_in_a_row > _DUPLICATES_IN_A_ROW
 
     def advance(
         self,

@@ -14,6 +14,7 @@ from faultline_drills.mutants.locks import LOCK_MUTANTS
 from faultline_drills.mutants.mutant import Mutant
 from faultline_drills.mutants.places import PLACE_MUTANTS
 from faultline_drills.mutants.schedules import SCHEDULE_MUTANTS
+from faultline_drills.mutants.starts import START_MUTANTS
 from faultline_drills.mutants.transactions import TRANSACTION_MUTANTS
 from faultline_drills.mutants.unique_keys import UNIQUE_MUTANTS
 from faultline_drills.mutants.verbs import CLAIM_MUTANTS, VERB_MUTANTS
@@ -32,4 +33,5 @@ MUTANTS: tuple[Mutant, ...] = (
     *PLACE_MUTANTS,
     *UNIQUE_MUTANTS,
     *SCHEDULE_MUTANTS,
+    *START_MUTANTS,
 )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from faultline_drills.explorer.programs import PROGRAMS
+
 SEED = 1  # for every layer
 PROTOCOL = "sql/protocol.sql"
 ENQUEUE = "sql/enqueue.sql"
@@ -54,7 +56,20 @@ def drill(*scenarios: str) -> Layer:
     return Layer(f"drill {' '.join(scenarios)}", ("run", *scenarios, *options))
 
 
-EXPLORER = Layer("explorer", ("explore", "--seed", str(SEED), "--interleavings", "60"))
+# Programs of these features have layers of their own; all of them together would take minutes.
+_OF_OTHER_LAYERS = ("batch-handler", "limit-", "schedule-", "unique-")
+EXPLORER = Layer(
+    "explorer",
+    (
+        *("explore", "--seed", str(SEED), "--interleavings", "60"),
+        *[
+            word
+            for name in PROGRAMS
+            if not name.startswith(_OF_OTHER_LAYERS)
+            for word in ("--program", name)
+        ],
+    ),
+)
 MISMATCHED = drill("mismatched_token_or_lease")
 
 

@@ -81,7 +81,7 @@ def run_layer(
     layer: Layer,
     *,
     server_url: str | None,
-    timeout_seconds: float = 180.0,
+    timeout_seconds: float = 600.0,
 ) -> MutantResult:
     """Run the layer's command on the copy; a broken rule (exit code 1) kills it.
 
