@@ -138,6 +138,18 @@ def check(measurements: dict[str, Any]) -> None:
         assert min(measurement["repeats"]) <= measurement["p50"] <= max(measurement["repeats"])
 
 
+def check_recommendations(report: dict[str, Any]) -> None:
+    tried = report["tried"]
+    found = {each["name"]: each["value"] for each in report["recommendations"]}
+    assert all(each["reason"].endswith(".") for each in report["recommendations"])
+    for name in ("concurrency", "batch_size", "processes"):
+        assert str(found[name]) in tried[name]
+        assert all(rate > 0 for rate in tried[name].values())
+    # Each slot that wrote has a connection, besides those of the worker itself.
+    assert tried["connections"] > 1
+    assert found["connections"] == found["processes"] * tried["connections"]
+
+
 @pytest.mark.slow
 def test_everything_is_measured_and_nothing_is_left_behind(account: Account) -> None:
     options = ["--seconds", "1", "--payload", "200", "--concurrency", "5"]
@@ -151,6 +163,7 @@ def test_everything_is_measured_and_nothing_is_left_behind(account: Account) -> 
     )
     assert report["warnings"] == [] or report["server"]["fsync"] == "off"
     assert len(report["interpretation"]) == 3
+    check_recommendations(report)
     assert [line.split(maxsplit=1)[1] for line in err.splitlines()] == list(STEPS)
     assert account.databases() == []
 

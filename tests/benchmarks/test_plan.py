@@ -23,6 +23,7 @@ from benchmarks.servers import PostgresServer
 from benchmarks.trial import TrialServers
 from benchmarks.turn_limits import TurnLimits
 from benchmarks.workloads import MEASURES, WORKLOADS
+from tests.slow import slow_unless
 
 # The short form leaves this for the first installation of its peers.
 INSTALLATION_SECONDS = 40.0
@@ -183,7 +184,9 @@ def endless_peer(folder: Path) -> tuple[Peer, Environment]:
     return peer, Environment(Program((sys.executable, str(peer.program))), {})
 
 
-@pytest.mark.parametrize("workload", ["bulk_enqueue", "single_enqueue", "drain"])
+@pytest.mark.parametrize(
+    "workload", slow_unless(["bulk_enqueue", "single_enqueue", "drain"], "drain")
+)
 def test_a_turn_is_stopped_at_its_limits_and_has_a_figure(
     tmp_path: Path, server_url: str, workload: str
 ) -> None:

@@ -9,19 +9,22 @@ from typing import Any
 
 from faultline.postgres.sessions import Connection, connect
 from faultline_drills.bench.bench_settings import BenchSettings
-from faultline_drills.bench.bench_tasks import noop, write
+from faultline_drills.bench.bench_tasks import BATCH_TASKS, noop, write
 from faultline_drills.bench.bench_workers import BenchNotRun, BenchWorkers
 from faultline_drills.bench.drain_rate import DrainMeasurement
 from faultline_drills.bench.enqueue_rate import measure_bulk_enqueue, measure_single_enqueue
 from faultline_drills.bench.interpretation import interpret
 from faultline_drills.bench.job_latency import LatencyMeasurement
 from faultline_drills.bench.measurements import Measurement, Times
+from faultline_drills.bench.recommendations import Recommendation, recommend
 from faultline_drills.bench.server_baseline import (
     ServerFacts,
     describe,
     measure_commits,
     measure_round_trip,
 )
+from faultline_drills.bench.settings_trials import try_settings
+from faultline_drills.bench.trials import Trials
 from faultline_drills.recovery import measure_recovery
 
 # In the schema `drill`, which is dropped even if the account cannot create a database.
@@ -34,13 +37,14 @@ _TABLES = """
 _SHARES = {
     "round trips": 0.02,
     "bare commits": 0.05,
-    "start latency": 0.13,
+    "start latency": 0.10,
     "commit latency": 0.05,
     "draining no-op jobs": 0.14,
     "draining jobs with a write": 0.12,
-    "killing workers": 0.30,
-    "single enqueues": 0.05,
-    "bulk enqueues": 0.07,
+    "trying settings": 0.20,
+    "killing workers": 0.20,
+    "single enqueues": 0.04,
+    "bulk enqueues": 0.05,
 }
 STEPS = tuple(_SHARES)
 _ESTIMATED_RECOVERY_SECONDS = 0.5
@@ -55,6 +59,8 @@ class BenchReport:
     server: ServerFacts
     measurements: tuple[Measurement, ...]  # in the order of the table
     interpretation: list[str]
+    trials: Trials
+    recommendations: list[Recommendation]
     seconds: float
 
     def facts(self) -> dict[str, Any]:
@@ -67,6 +73,8 @@ class BenchReport:
                 for measurement in self.measurements
             },
             "interpretation": self.interpretation,
+            "tried": self.trials.facts(),
+            "recommendations": [each.facts() for each in self.recommendations],
             "seconds": round(self.seconds, 1),
         }
 
@@ -104,7 +112,8 @@ def run_bench(
                 "drain, one write each, fenced",
                 begin("draining jobs with a write"),
             )
-            _check_effects(conn)
+        trials = try_settings(url, conn, settings, begin("trying settings"), start_seconds)
+        _check_effects(conn)
         recovery = _measure_recovery(url, begin("killing workers"), start_seconds)
         # Last, because no worker runs the jobs that they enqueue.
         single = measure_single_enqueue(conn, settings, begin("single enqueues"))
@@ -120,6 +129,8 @@ def run_bench(
         interpretation=interpret(
             round_trip, commit, unflushed, drain, writes, slots=settings.slots
         ),
+        trials=trials,
+        recommendations=recommend(trials),
         seconds=time.monotonic() - began,
     )
 
@@ -140,8 +151,8 @@ def _check_effects(conn: Connection) -> None:
     """Check that every counted job has written its row."""
     [(effects, entries)] = conn.execute(
         "SELECT (SELECT count(*) FROM drill.bench_effects), count(*) FROM faultline.ledger AS l"
-        " JOIN faultline.jobs AS j ON j.id = l.job_id WHERE j.task = %s",
-        [write.name],
+        " JOIN faultline.jobs AS j ON j.id = l.job_id WHERE j.task = ANY (%s)",
+        [[task.name for task in (write, *BATCH_TASKS.values())]],
     ).fetchall()
     if effects != entries:
         raise BenchNotRun(f"{entries:,} jobs are in the ledger, but {effects:,} wrote their row")

@@ -40,6 +40,12 @@ class DrainMeasurement:
         rates = tuple(self._once(jobs) for _ in range(REPEATS))
         return MeasuredRate(name, title, jobs * REPEATS, rates)
 
+    def rate(self, seconds: float) -> float:
+        """Jobs per second: the better of two drains of about so many seconds together."""
+        fitting = round(self._pilot(seconds / 6) * seconds * _SHARE_OF_DRAINING / 2)
+        jobs = min(max(fitting, _MIN_JOBS), _MAX_JOBS)
+        return max(self._once(jobs) for _ in range(2))
+
     def _pilot(self, min_seconds: float) -> float:
         """Jobs per second, from runs that grow until one takes long enough; also warms up."""
         jobs = _PILOT_JOBS

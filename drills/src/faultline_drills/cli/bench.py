@@ -23,6 +23,7 @@ from faultline_drills.bench import (
     run_bench,
 )
 from faultline_drills.bench.bench_settings import MAX_PAYLOAD_BYTES, MAX_SECONDS, MAX_WORKERS
+from faultline_drills.bench.recommendations import how_chosen
 from faultline_drills.bench.sampling import REPEATS
 from faultline_drills.cli.scratch_server import drill_server
 from faultline_drills.cli.shared_options import json_option
@@ -151,6 +152,9 @@ def print_report(console: Console, report: BenchReport, origin: Provenance) -> N
     )
     for sentence in report.interpretation:
         console.print(escape(sentence))
+    console.print(f"\n[bold]recommended settings[/] {how_chosen()}")
+    for each in report.recommendations:
+        console.print(f"  [bold]{escape(each.setting)}[/] {escape(each.reason)}")
     durability = ", ".join(
         f"{name} {value or 'none'}" for name, value in report.server.settings.items()
     )

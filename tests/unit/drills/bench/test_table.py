@@ -7,7 +7,14 @@ import io
 import pytest
 from rich.console import Console
 
-from faultline_drills.bench import BenchReport, BenchSettings, MeasuredRate, Times
+from faultline_drills.bench import (
+    BenchReport,
+    BenchSettings,
+    MeasuredRate,
+    Recommendation,
+    Times,
+    Trials,
+)
 from faultline_drills.bench.server_baseline import ServerFacts
 from faultline_drills.cli.bench import print_report
 from faultline_drills.provenance import provenance
@@ -32,6 +39,8 @@ def printed(**settings: str) -> str:
         server=ServerFacts("18.1", DURABLE | settings),
         measurements=MEASUREMENTS,
         interpretation=["CPU-bound: [not markup] it is."],
+        trials=Trials(),
+        recommendations=[Recommendation("batch_size", "max_size=[100]", 100, "Because [so].")],
         seconds=60.0,
     )
     out = io.StringIO()
@@ -66,6 +75,10 @@ def test_the_report_names_command_server_and_interpretation() -> None:
     assert "fsync on" in output
     assert "CPU-bound: [not markup] it is." in output
     assert "NOT DURABLE" not in output
+
+
+def test_the_report_recommends_settings_with_their_reasons() -> None:
+    assert "max_size=[100] Because [so]." in printed()
 
 
 @pytest.mark.parametrize("name", ["fsync", "full_page_writes", "synchronous_commit"])
