@@ -88,7 +88,7 @@ def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     app: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch, events: EventTap
 ) -> None:
     """The look sends the leader's heartbeat too, and the worker polls less often than it looks."""
-    monkeypatch.setattr(reconciler_module, "_LONGEST_WAIT_TO_LOOK_SECONDS", 0.1)
+    monkeypatch.setattr(reconciler_module, "_ALONE_SECONDS", 0.1)
     monkeypatch.setattr(idleness, "_AGAIN_WITHOUT_LEADER_SECONDS", 0.05)
     sent: list[tuple[str, str]] = []
     original = ReconnectingSession.run
@@ -121,7 +121,7 @@ def test_a_leader_looks_often_again_once_another_worker_has_registered(
     monkeypatch: pytest.MonkeyPatch,
     events: EventTap,
 ) -> None:
-    monkeypatch.setattr(reconciler_module, "_LONGEST_WAIT_TO_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(reconciler_module, "_ALONE_SECONDS", 3600.0)
 
     @app.task()
     def nothing(job: Job) -> None: ...

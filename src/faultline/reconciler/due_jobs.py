@@ -1,7 +1,7 @@
 """Wakes idle workers for jobs that become due without a notification.
 
-A job for later, or one whose retry waits, notifies nobody when its time comes. The leading reconciler reads
-when that is, so that idle workers poll seldom. Losing this costs a poll interval.
+A job for later, or one whose retry waits, sends no notification when its time comes. The leading reconciler
+reads when that is, so that idle workers poll seldom. Losing this costs a poll interval.
 """
 
 from __future__ import annotations
