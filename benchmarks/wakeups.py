@@ -212,7 +212,7 @@ def claim_over_queues(url: str, queues: Sequence[int], rounds: int) -> dict[int,
 
 
 def producers(settings: dict[str, str], clients: int, seconds: float, rounds: int) -> GoalVerdict:
-    """Return the ratio of enqueues with notifications to those without; the median of the rounds."""
+    """Return the ratio of enqueues with notifications to those without."""
     with embedded.temporary_server(settings=settings) as server:
         migrate(server.url)
         rates = [

@@ -88,7 +88,7 @@ REGISTER = "SELECT faultline.register_worker('other', 'h', 1, '{default}', true)
 def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     app: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch, events: EventTap
 ) -> None:
-    """The look sends the leader's heartbeat too, and the worker polls five times less often."""
+    """The look sends the heartbeat too, and the worker polls five times less often."""
     monkeypatch.setattr(reconciler_module, "_ALONE_SECONDS", 0.1)
     monkeypatch.setattr(idleness, "_AGAIN_WITHOUT_LEADER_SECONDS", 0.05)
     sent: list[tuple[str, str]] = []

@@ -25,7 +25,10 @@ class DueJobs:
         return now >= self._look_at
 
     def note(self, wake: Wake, now: float) -> None:
-        """Record an answer. Workers that cannot claim what is due are told ever less often."""
+        """Record an answer.
+
+        Workers that cannot claim what is due are notified less and less often.
+        """
         pause = LIVENESS_SECONDS
         if wake.notified:
             pause = self._again_seconds

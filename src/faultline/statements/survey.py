@@ -41,7 +41,7 @@ def survey(
     is_complete: bool = False,
     wakes: bool = False,
 ) -> Statement[Survey]:
-    """Look for dead workers and lapsed leases, and send the leader's heartbeat if it is due.
+    """Look for dead workers and lapsed leases, and send the leader's heartbeat.
 
     A complete survey also looks for expired jobs, for limits and for schedules. With `wakes` it notifies idle
     workers of jobs that became due.
