@@ -8,15 +8,13 @@ import signal
 import click
 
 from benchmarks.scaling.application import app
-from faultline.config import WorkerSettings
-from faultline.reconciler import Reconciler
-from faultline.workers import Worker
+from faultline.config import Retention, WorkerSettings
+from faultline.workers.worker_process import make_worker
 
 
 async def work(count: int) -> None:
     all_workers = [
-        Worker(app, WorkerSettings(), companions=[Reconciler(app.database_url).run])
-        for _ in range(count)
+        make_worker(app, WorkerSettings(queues=("default",)), Retention()) for _ in range(count)
     ]
 
     def stop() -> None:

@@ -15,6 +15,7 @@ from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler import reconciler as reconciler_module
 from faultline.statements.statement import Statement
 from faultline.workers import idleness
+from faultline.workers.background import Wakeup
 from faultline.workers.worker_process import make_worker
 from tests.running import Connection, EventTap, background, ended, value
 from tests.schedules.steps import add, make_due
@@ -80,15 +81,15 @@ def test_a_job_for_later_starts_without_a_poll(app: Faultline, conn: Connection)
         assert ended(app, nothing.options(delay=0.2).enqueue().job_id).state is JobState.SUCCEEDED
 
 
-LOOKS = 30
+LOOKS = 5
 REGISTER = "SELECT faultline.register_worker('other', 'h', 1, '{default}', true)"
 
 
 def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     app: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch, events: EventTap
 ) -> None:
-    """The look sends the leader's heartbeat too, and the worker polls less often than it looks."""
-    monkeypatch.setattr(reconciler_module, "_LONGEST_WAIT_TO_LOOK_SECONDS", 0.1)
+    """The look sends the heartbeat too, and the worker polls five times less often."""
+    monkeypatch.setattr(reconciler_module, "_ALONE_SECONDS", 0.1)
     monkeypatch.setattr(idleness, "_AGAIN_WITHOUT_LEADER_SECONDS", 0.05)
     sent: list[tuple[str, str]] = []
     original = ReconnectingSession.run
@@ -100,18 +101,25 @@ def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     @app.task()
     def nothing(job: Job) -> None: ...
 
-    def purposes() -> Counter[str]:
-        return Counter(purpose for purpose, _ in sent)
+    pauses: list[float] = []
+    wait = Wakeup.wait
 
+    async def wait_and_note(self: Wakeup, timeout_seconds: float) -> None:
+        pauses.append(timeout_seconds)
+        await wait(self, timeout_seconds)
+
+    def looks() -> list[str]:
+        return [sql for purpose, sql in sent if purpose == "reconciler"]
+
+    monkeypatch.setattr(Wakeup, "wait", wait_and_note)
     monkeypatch.setattr(ReconnectingSession, "run", run)
     with whole_workers(app, poll_seconds=0.1):
         wait_until(lambda: events.of("reconciler_leading"), "a leader")
         wait_until(lambda: value(conn, IDLE) == 1, "an idle worker")
         sent.clear()
-        wait_until(lambda: purposes()["reconciler"] >= LOOKS, "its looks")
-    looks = {sql for purpose, sql in sent if purpose == "reconciler"}
-    assert len(looks) == 1
-    assert purposes()["worker"] <= LOOKS / 2
+        wait_until(lambda: len(looks()) >= LOOKS, "its looks")
+        wait_until(lambda: pauses[-1] > 4 * 0.1, "a longer pause between two polls")
+    assert len(set(looks()[:LOOKS])) == 1
 
 
 def test_a_leader_looks_often_again_once_another_worker_has_registered(
@@ -121,7 +129,7 @@ def test_a_leader_looks_often_again_once_another_worker_has_registered(
     monkeypatch: pytest.MonkeyPatch,
     events: EventTap,
 ) -> None:
-    monkeypatch.setattr(reconciler_module, "_LONGEST_WAIT_TO_LOOK_SECONDS", 3600.0)
+    monkeypatch.setattr(reconciler_module, "_ALONE_SECONDS", 3600.0)
 
     @app.task()
     def nothing(job: Job) -> None: ...

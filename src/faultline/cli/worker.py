@@ -81,7 +81,8 @@ DEFAULTS = WorkerSettings()
     "--poll-seconds",
     default=DEFAULTS.poll_seconds,
     show_default=True,
-    help="How often an idle worker looks for due jobs without being notified.",
+    help="How often an idle worker looks for due jobs without being notified;"
+    " a fifth as often while a reconciler leads.",
 )
 @click.option(
     "--drain-seconds",

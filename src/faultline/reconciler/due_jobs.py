@@ -1,7 +1,7 @@
 """Wakes idle workers for jobs that become due without a notification.
 
-A job for later, or one whose retry waits, notifies nobody when its time comes. The leading reconciler reads
-when that is, so that idle workers poll seldom. Losing this costs a poll interval.
+A job for later, or one whose retry waits, sends no notification when its time comes. The leading reconciler
+reads when that is, so that idle workers poll seldom. Losing this costs a poll interval.
 """
 
 from __future__ import annotations
@@ -25,7 +25,10 @@ class DueJobs:
         return now >= self._look_at
 
     def note(self, wake: Wake, now: float) -> None:
-        """Record an answer. Workers that cannot claim what is due are told ever less often."""
+        """Record an answer.
+
+        Workers that cannot claim what is due are notified less and less often.
+        """
         pause = LIVENESS_SECONDS
         if wake.notified:
             pause = self._again_seconds

@@ -58,8 +58,9 @@ _COMPLETE_SECONDS = 0.9  # a survey after this long also looks for less urgent w
 # longer a look takes, the less often the reconciler looks.
 _LOOKING_SHARE = 4
 _LONGEST_WAIT_TO_LOOK_SECONDS = 1.0
+_ALONE_SECONDS = 1.25  # well below LEADER_SILENCE_SECONDS
 _WORKERS_PER_WAIT = 10
-_WAIT_PER_FURTHER_WORKER_SECONDS = 0.25  # all together then ask about ten times a second
+_WAIT_PER_FURTHER_WORKER_SECONDS = 0.5  # up to the longest wait
 _ACTING_LEADER = (
     "the leading reconciler sends no heartbeat, and the server has not ended its session, probably because"
     " its clock was set back: this reconciler acts as leader until the heartbeat returns"
@@ -205,7 +206,7 @@ class Reconciler:
 
         The survey that follows a short wait sends the heartbeat.
         """
-        is_short = seconds <= _LONGEST_WAIT_TO_LOOK_SECONDS
+        is_short = seconds <= _ALONE_SECONDS
         wake_at = time.monotonic() + seconds
         while await self._keeps_leading(may_wait=is_short):
             left = wake_at - time.monotonic()
@@ -299,8 +300,7 @@ class Reconciler:
         elif self._worker_id and survey.others == 0 and survey.next_expiry_seconds is None:
             # Only the worker of this process could die, and then this reconciler dies with it.
             due = self._due_jobs.seconds_until_due(time.monotonic())
-            longest = _LONGEST_WAIT_TO_LOOK_SECONDS
-            return longest if due is None else min(longest, max(due, 0.001))
+            return _ALONE_SECONDS if due is None else min(_ALONE_SECONDS, max(due, 0.001))
         pause = min(LIVENESS_SECONDS * share, _LONGEST_WAIT_TO_LOOK_SECONDS)
         pause *= random.uniform(0.8, 1.0)  # noqa: S311 - spread
         if survey.next_expiry_seconds is not None and survey.next_expiry_seconds > 0:

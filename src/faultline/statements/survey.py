@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from faultline.statements.leadership import ACTING_LEADER_KEY, Heartbeat
@@ -41,7 +41,7 @@ def survey(
     is_complete: bool = False,
     wakes: bool = False,
 ) -> Statement[Survey]:
-    """Look for dead workers and lapsed leases, and send the leader's heartbeat if it is due.
+    """Look for dead workers and lapsed leases, and send the leader's heartbeat.
 
     A complete survey also looks for expired jobs, for limits and for schedules. With `wakes` it notifies idle
     workers of jobs that became due.
@@ -50,7 +50,7 @@ def survey(
     def read(rows: list[Row]) -> Survey:
         *fields, notified, next_due_seconds, took_seconds = rows[0]
         wake = Wake(notified, next_due_seconds, took_seconds) if wakes else None
-        return Survey(*fields, wake)
+        return replace(Survey(*fields), wake=wake)
 
     number, after = heartbeat or (0, 0)
     key, last = ACTING_LEADER_KEY - number, ACTING_LEADER_KEY - after

@@ -36,7 +36,8 @@ class Idleness:
     @property
     def poll_factor(self) -> float:
         """By how much longer than usual this worker may wait between two claims."""
-        return _WATCHED_POLLS if self._announced and self._is_led else 1
+        is_watched = self._announced and self._is_led and self._busy_since is None
+        return _WATCHED_POLLS if is_watched else 1
 
     def listen(self, *, is_listening: bool) -> None:
         """The listener has a new session, or none: announce again.
