@@ -220,15 +220,14 @@ CREATE TABLE faultline.unique_keys (
 );
 
 -- One immutable row per job that took effect. Inserting it is the commit.
--- The primary key implies the UNIQUE pair; the pair is a second guard, and the rule as users know it.
+-- Its primary key implies that a pair of job_id and fencing_token is unique too.
 CREATE TABLE faultline.ledger (
     job_id        uuid        PRIMARY KEY,
     fencing_token bigint      NOT NULL,
     lease_id      uuid        NOT NULL,
     worker        text,
     result        jsonb,
-    committed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE (job_id, fencing_token)
+    committed_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Open transactions of handlers: inserting a row queues the check at COMMIT, and the row is deleted at once, so that the table
