@@ -118,6 +118,7 @@ INTERNAL = {
         "refuse_stale",
         "enter_ledger",
         "seal_ledger",
+        "finish_jobs",
         "lock_own",
         "lock_job",
     ),

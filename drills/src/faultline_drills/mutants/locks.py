@@ -16,11 +16,17 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "commit_many_without_lock",
-        "a batch is checked before its rows are locked",
+        "a batch whose leases all hold is entered before its rows are locked",
+        EXPLORER,
+        ("          FOR UPDATE OF j SKIP LOCKED) AS h;", "          ) AS h;"),
+    ),
+    sql_mutant(
+        "commit_many_judges_without_lock",
+        "jobs of a batch are judged before their rows are locked",
         EXPLORER,
         (
-            "                             ORDER BY j.id FOR UPDATE SKIP LOCKED);\n    verdicts",
-            "                             ORDER BY j.id);\n    verdicts",
+            "                             ORDER BY j.id FOR UPDATE SKIP LOCKED);\n        SELECT",
+            "                             ORDER BY j.id);\n        SELECT",
         ),
     ),
     sql_mutant(
