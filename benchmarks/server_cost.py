@@ -52,7 +52,8 @@ _CLOSE: LiteralString = "SELECT faultline.close_transaction(%s, %s, %s)"
 _OPEN_BATCH: LiteralString = "SELECT faultline.open_batch(%s, %s::bigint[], %s, true, '15 s')"
 _CLOSE_BATCH: LiteralString = "SELECT faultline.close_batch(%s, %s::bigint[], %s)"
 _HAS_BATCHES: LiteralString = (
-    "SELECT count(*) > 0 FROM pg_proc WHERE pronamespace = 'faultline'::regnamespace AND proname = 'open_batch'"
+    "SELECT count(*) > 0 FROM pg_proc"
+    " WHERE pronamespace = 'faultline'::regnamespace AND proname = 'open_batch'"
 )
 
 OPERATIONS = (
@@ -163,7 +164,9 @@ def _columns(leases: Sequence[Lease]) -> list[list[Any]]:
 
 
 def _row(operation: str, before: Sequence[Cost], after: Sequence[Cost]) -> str:
-    ratio = measurement([b.microseconds / a.microseconds for a, b in zip(before, after, strict=True)])
+    ratio = measurement(
+        [b.microseconds / a.microseconds for a, b in zip(before, after, strict=True)]
+    )
     old, new = (_median(costs) for costs in (before, after))
     return (
         f"| {operation} | {old.microseconds:.1f} µs | {new.microseconds:.1f} µs"

@@ -125,6 +125,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.announce_idle(text, text[]),
     faultline.withdraw_idle(text, text[]),
     faultline.vanished_workers(),
+    faultline.next_expiry(),
     faultline.bury_workers(text[]),
     faultline.declare_limits(jsonb, jsonb),
     faultline.declare_schedules(text, jsonb)

@@ -500,6 +500,8 @@ END $$;
 -- `lapsed_leases`, which the reconciler saw without renewal for longer than its length, by the reconciler's steady clock. A job
 -- without attempts left is failed as poison. Safe because a mistake only wastes work: a worker that is alive after all cannot
 -- commit. Locked rows are skipped, so a commit in progress wins. Any number of reconcilers may run at once.
+-- It reads the running jobs one after the other, because renewals are cheap only while no index has the time of expiry. A claim,
+-- which names its queues, reads at most 1000 of them (running_to_examine in recovery.sql).
 CREATE OR REPLACE FUNCTION faultline.reconcile(
     max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}', lapsed_leases uuid[] DEFAULT '{}',
     queues text[] DEFAULT NULL)
@@ -508,19 +510,23 @@ LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 #variable_conflict use_column
 DECLARE
-    expired uuid[] := ARRAY(
+    part    record; -- which running jobs to examine
+    expired uuid[];
+    lost    uuid[];
+BEGIN
+    part := faultline.running_to_examine(queues IS NULL);
+    expired := ARRAY(
         SELECT j.id FROM faultline.jobs AS j
         WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()
           AND (reconcile.queues IS NULL OR j.queue = ANY (reconcile.queues))
-        ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);
-    lost uuid[];
-BEGIN
+          AND (j.created_at, j.id) > (part.created_after, part.after_id) AND (j.created_at, j.id) <= (part.created_until, part.last_id)
+        ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);
     IF cardinality(dead_workers) + cardinality(lapsed_leases) > 0 THEN
         lost := ARRAY(
             SELECT j.id FROM faultline.jobs AS j
             WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
               AND j.id <> ALL (expired) -- SKIP LOCKED does not skip our own locks
-            ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
+            ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
     END IF;
     IF cardinality(expired || lost) = 0 THEN
         RETURN;

@@ -112,8 +112,8 @@ CREATE TABLE faultline.jobs (
 
 -- For claims, in the order of claiming. Jobs for later come after the due ones and cost nothing.
 CREATE INDEX jobs_due ON faultline.jobs (queue, priority, next_run_at, id) WHERE state = 'queued';
--- For the reconciler: the leases that expire first.
-CREATE INDEX jobs_leased ON faultline.jobs (lease_expires_at) WHERE state = 'running';
+-- For the reconciler: the running jobs. It does not contain lease_expires_at: a renewal would then write to every index.
+CREATE INDEX jobs_leased ON faultline.jobs (created_at, id) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- For the reconciler: the jobs that expire first. Jobs without a limit are not in it.
 CREATE INDEX jobs_expiring ON faultline.jobs (expires_at) WHERE state = 'queued' AND expires_at IS NOT NULL;

@@ -71,8 +71,8 @@ LOCK_MUTANTS = (
         "the reconciler requeues jobs that have changed since it read them",
         EXPLORER,
         (
-            "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);",
-            "ORDER BY j.lease_expires_at LIMIT max_jobs);",
+            "ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);",
+            "ORDER BY j.created_at, j.id LIMIT max_jobs);",
         ),
     ),
     sql_mutant(
@@ -80,8 +80,8 @@ LOCK_MUTANTS = (
         "the same for the jobs of dead workers",
         EXPLORER,
         (
-            "ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);",
-            "ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired));",
+            "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);",
+            "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired));",
         ),
     ),
 )
