@@ -109,7 +109,8 @@ def row(leases: int, rounds: int) -> str:
                 lease_seconds=_LEASE_SECONDS,
                 resume_after=None,
             )
-            claims += run(conn, claim)
+            claimed: list[Claim] = run(conn, claim)
+            claims += claimed
         heartbeat = protocol.heartbeat("bench", claims, lease_seconds=_LEASE_SECONDS)
         costs = [measure(conn, heartbeat, len(claims)) for _ in range(rounds)]
         search(conn)
