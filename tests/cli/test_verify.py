@@ -19,7 +19,6 @@ ENTRY = (
 DAMAGE = {
     "one_effect": [
         "ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_pkey",
-        "ALTER TABLE faultline.ledger DROP CONSTRAINT ledger_job_id_fencing_token_key",
         ENTRY,
         ENTRY,
     ],

@@ -38,7 +38,7 @@ ENTER_LOCK = "SELECT * INTO job FROM faultline.jobs WHERE id = NEW.job_id FOR UP
 OWN_LOCK = "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_own.job_id FOR UPDATE;"
 JOB_LOCK = "SELECT * INTO job FROM faultline.jobs AS j WHERE j.id = lock_job.job_id FOR UPDATE;"
 FENCE_LOCK = "WHERE j.id = assert_fence.job_id FOR KEY SHARE;"
-RECONCILE_LOCK = "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);\n    lost"
+RECONCILE_LOCK = "ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);\n    IF"
 CLAIM_LOCK = "ORDER BY w.next_run_at, w.id LIMIT wanted FOR UPDATE SKIP LOCKED) AS due"
 HEART_FENCE = "AND faultline.is_holder(j, mine.token, mine.lease_id)\n"
 FENCE_TOKEN = (

@@ -211,3 +211,17 @@ def test_a_refused_worker_does_not_affect_the_worker_that_took_over(conn: Connec
         run_transaction(conn, lease, plain)
     commit(conn, successor)
     assert entries(conn) == [successor]
+
+
+@pytest.mark.parametrize("raise_by", [0, 1, -1])
+def test_the_ledgers_key_implies_that_a_pair_of_job_and_token_is_unique(
+    conn: Connection, raise_by: int
+) -> None:
+    lease = claim_new(conn)
+    commit(conn, lease)
+    conn.execute("ALTER TABLE faultline.ledger DISABLE TRIGGER USER")
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        conn.execute(
+            "INSERT INTO faultline.ledger (job_id, fencing_token, lease_id) VALUES (%s, %s, %s)",
+            [lease.job_id, lease.token + raise_by, uuid4()],
+        )

@@ -69,11 +69,9 @@ def test_a_job_that_a_dead_worker_had_committed_is_left_alone(conn: Connection) 
     assert reconcile(conn, dead_workers=["dead"], lapsed_leases=[lease.lease_id]) == []
 
 
-def test_no_more_than_the_limit_is_reconciled_and_the_longest_expired_first(
-    conn: Connection,
-) -> None:
+def test_no_more_than_the_limit_is_reconciled_and_the_oldest_job_first(conn: Connection) -> None:
     leases = expired_batch(conn, 3)
-    set_job(conn, leases[1].job_id, "lease_expires_at = '2001-01-01'")
+    set_job(conn, leases[1].job_id, "created_at = '2001-01-01'")
     assert reconcile(conn, max_jobs=1) == [leases[1].job_id]
     assert len(reconcile(conn, max_jobs=100)) == 2
 

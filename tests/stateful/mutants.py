@@ -131,16 +131,22 @@ MUTANTS = (
     ),
     ProtocolMutant(
         "posing as a batch avoids the fence",
-        "IF committed <> entered THEN",
+        "IF committed <> cardinality(job_ids) THEN",
         "IF false THEN",
     ),
     ProtocolMutant(
         "commit_many does not judge each row",
         "faultline.fence_violation(j, mine.token, mine.lease_id) AS violation\n"
-        "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
+        "              FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
         "NULL::text AS violation\n"
-        "          FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
+        "              FROM unnest(job_ids, fencing_tokens, lease_ids) WITH ORDINALITY",
         is_quick=True,
+    ),
+    ProtocolMutant(
+        "commit_many does not compare leases when it locks the rows",
+        "WHERE j.id = ANY (job_ids) AND faultline.fence_violation(j, mine.token, mine.lease_id) IS NULL\n"
+        "          FOR UPDATE OF j SKIP LOCKED",
+        "WHERE j.id = ANY (job_ids)\n          FOR UPDATE OF j SKIP LOCKED",
     ),
     ProtocolMutant(
         "tokens may go down",

@@ -91,7 +91,7 @@ BEGIN
             FROM failing AS f WHERE f.queue IS NOT NULL),
         held AS MATERIALIZED (
             SELECT j.queue::text AS queue, j.claimed_at FROM faultline.jobs AS j WHERE j.state = 'running'
-            ORDER BY j.lease_expires_at LIMIT 10 * exact_up_to::bigint + 1),
+            ORDER BY j.created_at, j.id LIMIT 10 * exact_up_to::bigint + 1),
         lines AS MATERIALIZED (
             SELECT w.queue, w.due_at FROM faultline.waiting_jobs AS w
             ORDER BY w.job_id LIMIT 10 * exact_up_to::bigint + 1),

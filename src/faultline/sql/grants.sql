@@ -126,6 +126,7 @@ GRANT EXECUTE ON FUNCTION
     faultline.withdraw_idle(text, text[]),
     faultline.vanished_workers(),
     faultline.wake_for_due_jobs(),
+    faultline.next_expiry(),
     faultline.bury_workers(text[]),
     faultline.declare_limits(jsonb, jsonb),
     faultline.declare_schedules(text, jsonb)

@@ -119,8 +119,8 @@ CREATE TABLE faultline.jobs (
 
 -- For claims, in the order of claiming. Jobs for later come after the due ones and cost nothing.
 CREATE INDEX jobs_due ON faultline.jobs (queue, priority, next_run_at, id) WHERE state = 'queued';
--- For the reconciler: the leases that expire first.
-CREATE INDEX jobs_leased ON faultline.jobs (lease_expires_at) WHERE state = 'running';
+-- For the reconciler: the running jobs. It does not contain lease_expires_at: a renewal would then write to every index.
+CREATE INDEX jobs_leased ON faultline.jobs (created_at, id) WHERE state = 'running';
 CREATE UNIQUE INDEX jobs_idempotency_key ON faultline.jobs (idempotency_key) WHERE idempotency_key IS NOT NULL;
 -- For the reconciler: the jobs that expire first. Jobs without a limit are not in it.
 CREATE INDEX jobs_expiring ON faultline.jobs (expires_at) WHERE state = 'queued' AND expires_at IS NOT NULL;
@@ -227,15 +227,14 @@ CREATE TABLE faultline.unique_keys (
 );
 
 -- One immutable row per job that took effect. Inserting it is the commit.
--- The primary key implies the UNIQUE pair; the pair is a second guard, and the rule as users know it.
+-- Its primary key implies that a pair of job_id and fencing_token is unique too.
 CREATE TABLE faultline.ledger (
     job_id        uuid        PRIMARY KEY,
     fencing_token bigint      NOT NULL,
     lease_id      uuid        NOT NULL,
     worker        text,
     result        jsonb,
-    committed_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
-    UNIQUE (job_id, fencing_token)
+    committed_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 
 -- Open transactions of handlers: inserting a row queues the check at COMMIT, and the row is deleted at once, so that the table

@@ -70,15 +70,16 @@ _NEWEST = _Order(
     behind=" AND j.id < %s",
     behind_key=("id",),
 )
-_ENDING_FIRST = _Order(
-    name="running",
+# No index has the time at which a lease ends: renewals would write to it.
+_OLDEST_FIRST = _Order(
+    name="oldest",
     where="j.state = 'running'",
-    scan="j.lease_expires_at",
-    by="j.lease_expires_at, j.id",
-    moment="j.lease_expires_at",
+    scan="j.created_at, j.id",
+    by="j.created_at, j.id",
+    moment="j.created_at",
     key=("moment", "id"),
-    behind=" AND j.lease_expires_at >= %s AND (j.lease_expires_at, j.id) > (%s, %s)",
-    behind_key=("moment", "moment", "id"),
+    behind=" AND (j.created_at, j.id) > (%s, %s)",
+    behind_key=("moment", "id"),
     covered=("state",),
 )
 _AS_CLAIMED = _Order(
@@ -120,7 +121,7 @@ def _order(wanted: JobFilter) -> _Order:
         state = JobState.FAILED
     match state:
         case JobState.RUNNING:
-            return _ENDING_FIRST
+            return _OLDEST_FIRST
         case JobState.SUCCEEDED | None:
             return _with_id_range(wanted)
         case JobState.QUEUED:

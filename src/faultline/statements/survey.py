@@ -58,8 +58,7 @@ def survey(
         """
         SELECT (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL),
             ARRAY(SELECT worker FROM faultline.vanished_workers()),
-            (SELECT extract(epoch FROM min(lease_expires_at) - clock_timestamp())::float8
-            FROM faultline.jobs WHERE state = 'running'),
+            extract(epoch FROM faultline.next_expiry() - clock_timestamp())::float8,
             extract(epoch FROM clock_timestamp())::float8,
             (SELECT count(*) FROM faultline.workers WHERE lost_at IS NULL AND id <> %s),
             CASE WHEN NOT %s THEN false WHEN NOT pg_try_advisory_lock(%s, %s) THEN false

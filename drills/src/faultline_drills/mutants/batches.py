@@ -48,9 +48,9 @@ BATCH_MUTANTS = (
             ),
             Edit(
                 PROTOCOL,
-                f"          AND {_FENCE_OF_AN_ENTRY};\n        GET DIAGNOSTICS committed",
-                "          AND (e.job_id > (SELECT o.job_id FROM entries AS o ORDER BY o.job_id LIMIT 1)"  # noqa: S608
-                f" OR {_FENCE_OF_AN_ENTRY});\n        GET DIAGNOSTICS committed",
+                f"      AND {_FENCE_OF_AN_ENTRY};\n    GET DIAGNOSTICS committed",
+                "      AND (e.job_id > (SELECT o.id FROM unnest(job_ids) AS o (id) ORDER BY 1 LIMIT 1)"  # noqa: S608
+                f" OR {_FENCE_OF_AN_ENTRY});\n    GET DIAGNOSTICS committed",
             ),
         ),
     ),

@@ -79,7 +79,7 @@ FENCE_MUTANTS = (
         "batch_not_fenced",
         "an entry that claims to be part of a batch is not checked",
         MISMATCHED,
-        ("        IF committed <> entered THEN\n", "        IF false THEN\n"),
+        ("    IF committed <> cardinality(job_ids) THEN\n", "    IF false THEN\n"),
     ),
     sql_mutant(
         "insert_without_entry_accepted",

@@ -16,11 +16,17 @@ LOCK_MUTANTS = (
     ),
     sql_mutant(
         "commit_many_without_lock",
-        "a batch is checked before its rows are locked",
+        "a batch whose leases all hold is entered before its rows are locked",
+        EXPLORER,
+        ("          FOR UPDATE OF j SKIP LOCKED) AS h;", "          ) AS h;"),
+    ),
+    sql_mutant(
+        "commit_many_judges_without_lock",
+        "jobs of a batch are judged before their rows are locked",
         EXPLORER,
         (
-            "                             ORDER BY j.id FOR UPDATE SKIP LOCKED);\n    verdicts",
-            "                             ORDER BY j.id);\n    verdicts",
+            "                             ORDER BY j.id FOR UPDATE SKIP LOCKED);\n        SELECT",
+            "                             ORDER BY j.id);\n        SELECT",
         ),
     ),
     sql_mutant(
@@ -65,8 +71,8 @@ LOCK_MUTANTS = (
         "the reconciler requeues jobs that have changed since it read them",
         EXPLORER,
         (
-            "ORDER BY j.lease_expires_at LIMIT max_jobs FOR UPDATE SKIP LOCKED);",
-            "ORDER BY j.lease_expires_at LIMIT max_jobs);",
+            "ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);",
+            "ORDER BY j.created_at, j.id LIMIT max_jobs);",
         ),
     ),
     sql_mutant(
@@ -74,8 +80,8 @@ LOCK_MUTANTS = (
         "the same for the jobs of dead workers",
         EXPLORER,
         (
-            "ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);",
-            "ORDER BY j.lease_expires_at LIMIT max_jobs - cardinality(expired));",
+            "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);",
+            "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired));",
         ),
     ),
 )

@@ -13,7 +13,6 @@ LANGUAGE sql VOLATILE AS $$ SELECT job.lease_id = lease AND job.state = 'running
 
 -- The ledger's keys, and the trigger that checks that each entry has ended its job.
 ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_pkey;
-ALTER TABLE faultline.ledger DROP CONSTRAINT IF EXISTS ledger_job_id_fencing_token_key;
 CREATE OR REPLACE FUNCTION faultline.seal_ledger() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
 SET enable_seqscan = off SET enable_bitmapscan = off AS $$
