@@ -1,4 +1,4 @@
-"""Measures what running jobs cost the server: renewals, and the search for expired leases.
+"""Measures what running jobs cost the server: renewals and looks for expired ones.
 
     python -m benchmarks.renewal_cost [--leases 100 1000 10000] [--rounds 7] [--markdown FILE]
 
