@@ -37,8 +37,8 @@ _WATCH_SECONDS = 1.0
 _EARLY_SECONDS = 0.1
 _MAX_KEY_STEP = 1_000_000
 # How long a reconciler waits between two checks of the leader, for each registered worker: all reconcilers
-# together then check a few times a second.
-_WAIT_SECONDS_PER_WORKER = 0.5
+# together then check about twice a second.
+_WAIT_SECONDS_PER_WORKER = 1.0
 
 
 class Leadership:
