@@ -4,6 +4,8 @@
 
 Runs the same block without the check of its COMMIT, with the check, with the reset of the session, and all
 of the last in one message, as `job.commit_with` sends it, in turn and repeatedly, on an embedded PostgreSQL.
+Two more rows send the opening with the user's first statement, which `job.transaction()` does not do (see
+docs/decisions/0040): as one text with the parameters written into it, and by libpq's pipeline mode.
 The result is the processor time of the backend per transaction, as Linux counts it, and the time that passes
 for the client: medians of the rounds.
 """
@@ -15,7 +17,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, LiteralString, NamedTuple
 
 import psycopg
 
@@ -54,14 +56,59 @@ def reset(claim: Claim) -> tuple[tuple[Statement[Any], ...], tuple[Statement[Any
     return (begin, reset_statement, opened), closing
 
 
-_ONE_MESSAGE = "in one message"
+_WRITE: LiteralString = "INSERT INTO effects VALUES (%s)"
+Statements = tuple[Statement[Any], ...]
+Send = Callable[[Connection, Statements, Claim, Statements], None]
+
+
+def in_three_messages(
+    conn: Connection, opening: Statements, claim: Claim, closing: Statements
+) -> None:
+    """Send the opening, the write and the closing, as a block does."""
+    run_together(conn, *opening)
+    conn.execute(_WRITE, [claim.job_id])
+    run_together(conn, *closing)
+
+
+def in_two_messages(
+    conn: Connection, opening: Statements, claim: Claim, closing: Statements
+) -> None:
+    """Send the opening and the write as one text."""
+    send(conn, opening, [Write(_WRITE, [claim.job_id])], ())
+    run_together(conn, *closing)
+
+
+def in_a_pipeline(conn: Connection, opening: Statements, claim: Claim, closing: Statements) -> None:
+    """Send the opening and the write in one pipeline."""
+    with conn.pipeline():
+        for statement in opening:
+            conn.execute(statement.sql, statement.params)
+        conn.execute(_WRITE, [claim.job_id])
+    run_together(conn, *closing)
+
+
+def in_one_message(
+    conn: Connection, opening: Statements, claim: Claim, closing: Statements
+) -> None:
+    """Send everything as one text."""
+    send(conn, opening, [Write(_WRITE, [claim.job_id])], closing)
+
+
+class Variant(NamedTuple):
+    """The statements of a block, and how they are sent."""
+
+    statements: Callable[[Claim], tuple[Statements, Statements]]
+    send: Send = in_three_messages
+
+
 VARIANTS = {
-    "fence and commit alone": unchecked,
-    "with the check": checked,
-    "with the reset": reset,
-    _ONE_MESSAGE: reset,
+    "fence and commit alone": Variant(unchecked),
+    "with the check": Variant(checked),
+    "with the reset": Variant(reset),
+    "fence with the first": Variant(reset, in_two_messages),
+    "the same, in a pipeline": Variant(reset, in_a_pipeline),
+    "in one message": Variant(reset, in_one_message),
 }
-_WRITE = "INSERT INTO effects VALUES (%s)"
 
 
 class Cost(NamedTuple):
@@ -77,7 +124,7 @@ def processor_microseconds(conn: Connection) -> float:
     return int(schedule.split()[0]) / 1000
 
 
-def measure(url: str, variant: Callable[[Claim], Any], count: int, *, in_one: bool) -> Cost:
+def measure(url: str, variant: Variant, count: int) -> Cost:
     with psycopg.connect(url, autocommit=True) as conn:
         conn.execute(
             "SELECT count(*) FROM faultline.enqueue_many('t', array_fill('{}'::jsonb, ARRAY[%s]))",
@@ -89,13 +136,8 @@ def measure(url: str, variant: Callable[[Claim], Any], count: int, *, in_one: bo
         claims = run(conn, statement)
         before, began = processor_microseconds(conn), time.perf_counter()
         for claim in claims:
-            opening, closing = variant(claim)
-            if in_one:
-                send(conn, opening, [Write(_WRITE, [claim.job_id])], closing)
-                continue
-            run_together(conn, *opening)
-            conn.execute(_WRITE, [claim.job_id])
-            run_together(conn, *closing)
+            opening, closing = variant.statements(claim)
+            variant.send(conn, opening, claim, closing)
         elapsed = (time.perf_counter() - began) * 1e6
         return Cost((processor_microseconds(conn) - before) / len(claims), elapsed / len(claims))
 
@@ -114,10 +156,7 @@ def main() -> None:
         samples: dict[str, list[Cost]] = {name: [] for name in VARIANTS}
         for _ in range(options.rounds):
             for name, variant in VARIANTS.items():
-                in_one = name == _ONE_MESSAGE
-                samples[name].append(
-                    measure(server.url, variant, options.transactions, in_one=in_one)
-                )
+                samples[name].append(measure(server.url, variant, options.transactions))
     first = Cost(
         *(statistics.median(each) for each in zip(*samples["with the reset"], strict=True))
     )

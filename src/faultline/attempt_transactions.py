@@ -62,6 +62,16 @@ class AttemptTransactions:
         self._is_severed = False  # the attempt must end: it gets no connection any more
 
     @property
+    def is_unused(self) -> bool:
+        """Whether nothing was written, refused or discarded in this attempt."""
+        return (
+            self.phase is CommitPhase.UNCOMMITTED
+            and self.refusal is None
+            and self.not_committed is None
+            and self.discarded is None
+        )
+
+    @property
     def phase(self) -> CommitPhase:
         return self._phase
 

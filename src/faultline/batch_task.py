@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, TypeVar
 
 from faultline.batch import Batch
@@ -76,9 +76,10 @@ class BatchTask(Task[P, R]):
             return handler(batch)
         return self.hooks.run_attempt(batch.jobs, functools.partial(handler, batch))
 
-    async def attempt_async(self, batch: Any, /, **arguments: Any) -> Any:
+    def coroutine(self, batch: Any, /, **arguments: Any) -> Coroutine[Any, Any, Any]:
         handler: Callable[..., Any] = self.handler
         if self.hooks is None or not self.hooks.attempt:
-            return await handler(batch)
+            coroutine: Coroutine[Any, Any, Any] = handler(batch)
+            return coroutine
         call = functools.partial(handler, batch)
-        return await self.hooks.run_attempt_async(batch.jobs, call)
+        return self.hooks.run_attempt_async(batch.jobs, call)

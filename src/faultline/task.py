@@ -228,11 +228,17 @@ class Task(Enqueueable[P], Generic[P, R]):
         return self.hooks.run_attempt([job], functools.partial(handler, job, **arguments))
 
     async def attempt_async(self, job: Job, /, **arguments: Any) -> Any:
+        """The same for an async handler."""
+        return await self.coroutine(job, **arguments)
+
+    def coroutine(self, job: Job, /, **arguments: Any) -> Coroutine[Any, Any, Any]:
+        """What `attempt_async` awaits, without a coroutine around it."""
         handler: Callable[..., Any] = self.handler
         if self.hooks is None or not self.hooks.attempt:
-            return await handler(job, **arguments)
+            coroutine: Coroutine[Any, Any, Any] = handler(job, **arguments)
+            return coroutine
         call = functools.partial(handler, job, **arguments)
-        return await self.hooks.run_attempt_async([job], call)
+        return self.hooks.run_attempt_async([job], call)
 
     def arguments(self, payload_json: str) -> dict[str, Any]:
         """The handler's arguments by name; InvalidInput if the payload does not fit them."""

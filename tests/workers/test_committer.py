@@ -44,11 +44,14 @@ class Answers(Wakeup):
 
     def entry(self, claim: Claim, result: str | None = None) -> Entry:
         lease = Lease(claim, sent_at=0.0, lease_seconds=60.0)
-        return Entry(lease, result, self._note)
+        return Entry(lease, result, self)
 
-    def _note(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+    def on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
         assert lease.claim.job_id not in self.verdicts, "a second verdict"
         self.verdicts[lease.claim.job_id] = verdict
+
+    async def may_wait_for_row(self, lease: Lease) -> bool:
+        return True
 
     def set(self) -> None:
         self.flushes += 1

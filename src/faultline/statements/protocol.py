@@ -225,7 +225,8 @@ def claim(
 
 
 def claims_of(rows: list[Row]) -> list[Claim]:
-    return [Claim._make(row) for row in rows]
+    new = tuple.__new__  # half the time of Claim._make
+    return [new(Claim, row) for row in rows]
 
 
 def heartbeat(worker: str, claims: Sequence[Claim], *, lease_seconds: float) -> Statement[Beat]:

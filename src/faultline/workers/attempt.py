@@ -214,13 +214,13 @@ class Attempt:
             return Aborted(self._abort_cause)  # between two runs of the same attempt
         task = self.task
         in_child = self._runs_in_child()
-        current = self._task = asyncio.current_task()
+        current = self._task = asyncio.current_task(self._loop)
         try:
             if task.is_async and not in_child:
                 if self.timeout_seconds is not None:
                     self._timeout_at = steady_now() + self.timeout_seconds
                     self._set_timer(self.timeout_seconds, self.abort, AbortCause.TIMEOUT)
-                value = await task.attempt_async(self._subject, **self.arguments)
+                value = await task.coroutine(self._subject, **self.arguments)
             else:
                 value = await self._run_in_thread(
                     self._make_call(resources, in_child), resources.threads
@@ -236,8 +236,9 @@ class Attempt:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            while not resources.is_closing and current is not None and current.cancelling():
+            while current is not None and current.cancelling() and not resources.is_closing:
                 current.uncancel()  # the cancellation was for the handler, which has ended
+                self.lease.was_cancelled = True
         return Returned(value)
 
     @property

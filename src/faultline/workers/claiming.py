@@ -215,6 +215,9 @@ class Claiming:
         if meter.current.is_on:
             self._takeovers.count(claims)
         leases = [self._hold(claim, sent_at) for claim in claims]
+        if log.is_verbose:
+            for lease in leases:
+                self._outcomes.say(Event.LEASE_ACQUIRED, lease, task=lease.claim.task)
         if spans is not None and claims:
             traces = spans.claimed(claims, settings.worker_id, began_ns) or ()
             for lease, trace in zip(leases, traces, strict=False):
@@ -238,18 +241,18 @@ class Claiming:
 
     def _hold(self, claim: Claim, sent_at: float) -> Lease:
         task = self._app.tasks.get(claim.task)
-        lease = Lease(claim, sent_at=sent_at, lease_seconds=self._settings.lease_seconds)
+        usual = self._settings.lease_seconds
+        lease = Lease(claim, sent_at=sent_at, lease_seconds=usual)
         own = None if task is None else task.settings.lease_seconds
         if claim.overrides_json and (override := claim.override("lease")) is not None:
             own = max(override, self._settings.shortest_lease_seconds)
-        if own is not None and own != lease.lease_seconds:
-            lease.lease_seconds = own
-            lease.deadline = min(lease.deadline, sent_at + own)
+        if own is None or own == usual:
+            self._held_leases.add(lease)
+            return lease
+        lease.lease_seconds = own
+        lease.deadline = min(lease.deadline, sent_at + own)
         self._held_leases.add(lease)
-        if lease.lease_seconds != self._settings.lease_seconds:
-            self._heartbeat.beat_now()
-        if log.is_verbose:
-            self._outcomes.say(Event.LEASE_ACQUIRED, lease, task=claim.task)
+        self._heartbeat.beat_now()
         return lease
 
     def _flush_metrics(self) -> None:
@@ -359,8 +362,7 @@ class ClaimCursor:
         self, claims: Sequence[Claim], *, was_full: bool, began: float, ended: float
     ) -> None:
         """Record a claim; `claims` are in the order in which PostgreSQL returned them."""
-        for claim in claims:
-            lane = (claim.queue, claim.priority)
+        for lane, claim in {(claim.queue, claim.priority): claim for claim in claims}.items():
             self._last.pop(lane, None)  # keep the most recently used lane last
             self._last[lane] = claim
         while len(self._last) > _MAX_LANES:

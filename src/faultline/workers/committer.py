@@ -11,8 +11,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from faultline.errors import FaultlineError
 from faultline.metrics import meter
@@ -33,16 +32,18 @@ _LOCKED_CHECK_SECONDS = 1.0
 _MAX_CHECKS_AT_ONCE = 10  # each check is a round trip that delays the next batch
 
 
-async def _always_wait(lease: Lease) -> bool:
-    return True
+class Submitter(Protocol):
+    """What the committer tells about the entries that it was given."""
+
+    def on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None: ...
+    async def may_wait_for_row(self, lease: Lease) -> bool:
+        """Asked while the row is locked; False if it is not to be committed any more."""
 
 
 class Entry(NamedTuple):
     lease: Lease
     result: str | None  # JSON text, checked
-    on_verdict: Callable[[Lease, CommitVerdict | Exception], None]
-    # called while the row is locked; False if the entry is not to be committed any more
-    may_wait: Callable[[Lease], Awaitable[bool]] = _always_wait
+    submitter: Submitter
 
 
 class Committer:
@@ -100,7 +101,7 @@ class Committer:
                 continue
             checks += 1
             del self._check_at[entry.lease]
-            if await entry.may_wait(entry.lease):
+            if await entry.submitter.may_wait_for_row(entry.lease):
                 kept.append(entry)
         if self._check_at:
             for entry in batch:
@@ -127,7 +128,7 @@ class Committer:
                 elif len(batch) > 1:  # one entry causes the error: commit each alone
                     return [late for entry in batch for late in await self._commit([entry])]
                 else:
-                    batch[0].on_verdict(batch[0].lease, error)
+                    batch[0].submitter.on_verdict(batch[0].lease, error)
                     return []
         if tracing.spans is not None:
             _trace(batch, verdicts, began_ns)
@@ -136,7 +137,7 @@ class Committer:
             if verdict.outcome is CommitOutcome.LOCKED:
                 locked.append(entry)
             else:
-                entry.on_verdict(entry.lease, verdict)
+                entry.submitter.on_verdict(entry.lease, verdict)
         return locked
 
 

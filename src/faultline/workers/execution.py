@@ -67,6 +67,7 @@ class Execution:
         self._self_fencing = self_fencing
         self._progress = progress
         self._report = None if progress is None else progress.report
+        self._loop: asyncio.AbstractEventLoop | None = None  # found once, not for each job
 
     async def run(self, lease: Lease) -> None:
         """Run one attempt from beginning to end. No error of a job makes this raise."""
@@ -91,7 +92,7 @@ class Execution:
                 # The failure is retried: in a rolling deploy a newer worker may accept the arguments.
                 await self._outcomes.fail(lease, error)
                 return
-            set_current_job(attempt.job)  # in the context of this task, which runs no other attempt
+            set_current_job(attempt.job)  # in the context of this task, which runs no other one now
             if sentry.is_on:
                 with sentry.scope(lease.claim):
                     await self._run_attempt(attempt)
@@ -110,12 +111,14 @@ class Execution:
             ending = await self._run_handler(attempt)
             if meter.current.is_on:
                 meter.current.executed(attempt.claim.queue, time.monotonic() - began)
-            if not attempt.is_abandoned:
+            if not attempt.is_abandoned and not self._commit_plain(attempt, ending):
                 await self._write_outcome(attempt, ending)
         finally:
             self._attempts.discard(attempt)
 
     def _prepare(self, lease: Lease) -> Attempt:
+        loop = self._loop or asyncio.get_running_loop()
+        self._loop = loop
         claim = lease.claim
         task = self._app.find_task(claim.task)
         arguments = task.arguments(claim.payload_json)  # refused before the handler runs
@@ -136,7 +139,7 @@ class Execution:
             lease,
             transactions,
             arguments=arguments,
-            loop=asyncio.get_running_loop(),
+            loop=loop,
             on_abandoned=self._abandon,
         )
         lease.on_lost = lambda cause: self._lost(attempt, cause)
@@ -188,6 +191,24 @@ class Execution:
             attempt.job.result = None
             ending = await attempt.run(self._resources)
         return ending
+
+    def _commit_plain(self, attempt: Attempt, ending: Ending) -> bool:
+        """Pass the result to the committer if nothing else is to be decided.
+
+        That is so for most handlers: they returned, and used no transaction, `job.result` or progress.
+        """
+        if (
+            not isinstance(ending, Returned)
+            or not attempt.transactions.is_unused
+            or attempt.job.result is not None
+            or (self._progress is not None and self._progress.is_used)
+        ):
+            return False
+        try:
+            self._outcomes.submit(attempt.lease, ending.value)
+        except InvalidInput:
+            return False
+        return True
 
     async def _write_outcome(self, attempt: Attempt, ending: Ending) -> None:
         outcomes, lease, transactions = self._outcomes, attempt.lease, attempt.transactions

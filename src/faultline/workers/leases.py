@@ -37,6 +37,7 @@ class Lease:
         "shared_deadline",
         "taken_at",
         "trace",
+        "was_cancelled",
     )
 
     def __init__(self, claim: Claim, *, sent_at: float, lease_seconds: float) -> None:
@@ -54,6 +55,7 @@ class Lease:
         # True if the job can go on only while the event loop runs. A handler in a thread does not need it.
         self.needs_loop = True
         self.began_at: float | None = None  # of the handler, if job lines are on
+        self.was_cancelled = False  # its handler cancelled the asyncio task that it ran in
         self._is_begun = False
 
     @property

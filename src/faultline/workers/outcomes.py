@@ -104,14 +104,18 @@ class Outcomes:
     async def commit(self, lease: Lease, value: Any) -> None:
         """Pass the result of a handler that wrote nothing to the committer."""
         try:
-            result = encode_result(value)
+            self.submit(lease, value)
         except InvalidInput as error:
             await self.fail(lease, error, reason="rejected")
-            return
-        lease.on_lost = None  # the committer's verdict decides
-        self._committer.submit(Entry(lease, result, self._on_verdict, self._may_wait_for_row))
 
-    def _on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+    def submit(self, lease: Lease, value: Any) -> None:
+        """Pass a result to the committer; raises InvalidInput if it cannot be stored."""
+        result = encode_result(value)
+        lease.on_lost = None  # the committer's verdict decides
+        self._committer.submit(Entry(lease, result, self))
+
+    def on_verdict(self, lease: Lease, verdict: CommitVerdict | Exception) -> None:
+        """Write down how the commit of a submitted result ended."""
         if isinstance(verdict, Exception):
             self._background.spawn(self._abandon_on_error(lease, self.fail(lease, verdict)))
         elif verdict.outcome is CommitOutcome.STALE:
@@ -122,7 +126,7 @@ class Outcomes:
         else:
             self.committed(lease)
 
-    async def _may_wait_for_row(self, lease: Lease) -> bool:
+    async def may_wait_for_row(self, lease: Lease) -> bool:
         """Whether a commit still waits for a locked row; if not, the lease is abandoned.
 
         The wait has an end, because heartbeats cannot renew the lease while the row is locked.

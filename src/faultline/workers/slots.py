@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextvars import Context, copy_context
 from typing import Any
 
+from faultline.logs import set_current_job
 from faultline.metrics import meter
 from faultline.steady import steady_now
 from faultline.task import Task
@@ -20,12 +23,20 @@ from faultline.workers.queue_groups import QueueGroups
 
 # A lease that was claimed ahead and has waited this long is released, so that idle workers can claim it.
 _MAX_WAIT_SECONDS = 0.5
+# How long one task runs jobs that do not suspend, before the event loop turns.
+_RUN_SECONDS = 0.002
+# After so many jobs, every task counts as one whose jobs do not suspend, until one of them does.
+_FORGET_AFTER = 1_000
 
 
 class Slots:
     """Runs at most `limit` attempts at once and buffers leases claimed ahead.
 
     A batch takes one slot. Its leases wait in `BatchCollector` until it is full or due.
+
+    An asyncio task costs as much as the rest of a short job. So the task of a job whose handler has not
+    suspended runs the next job too, unless that handler has left something behind in its task. Only a task
+    that suspended belongs to one job.
     """
 
     def __init__(
@@ -54,6 +65,14 @@ class Slots:
         # Attempts of queues with slots of their own. They say nothing about how many others end soon.
         self._never_ahead: set[asyncio.Task[None]] = set()
         self._is_closed = False
+        self._loop: asyncio.AbstractEventLoop | None = None  # found once, not for each job
+        self._suspending: set[str] = (
+            set()
+        )  # names: each of their jobs runs in an asyncio task of its own
+        self._forget_at = _FORGET_AFTER  # empty that set when so many attempts have ended
+        # The asyncio task that runs several jobs now, and the name of the job's task that it began last.
+        self._leading: asyncio.Task[None] | None = None
+        self._newest = ""
         self.started = 0  # attempts since the worker began
         self.ended = 0  # of those of queues that may be claimed ahead
 
@@ -157,7 +176,11 @@ class Slots:
             return
         buffered, running, limit = self._buffered, self._running, self._limit
         while buffered and len(running) < limit:
-            self._start_job(buffered.popleft())
+            lease = buffered.popleft()
+            task = self._start_job(lease)
+            if not self._has_own_task(lease):  # the jobs behind it run in the same task
+                task.get_loop().call_soon(self._look_after, task)
+                break
 
     def _fill_with_batches(self) -> None:
         """Start jobs and batches, in the order in which they became ready."""
@@ -182,13 +205,53 @@ class Slots:
             self._ready.append(due)
         return due
 
-    def _start_job(self, lease: Lease) -> None:
+    def _start_job(self, lease: Lease) -> asyncio.Task[None]:
         self.started += 1
-        task = asyncio.create_task(self._execution.run(lease))
+        loop = self._loop or asyncio.get_running_loop()
+        self._loop = loop
+        if self._has_own_task(lease):
+            task = loop.create_task(self._execution.run(lease))
+            if self._groups.is_divided and not self._groups.may_claim_ahead(lease.claim.queue):
+                self._never_ahead.add(task)
+        else:
+            task = loop.create_task(self._run_several(lease))
         self._running.add(task)
-        if self._groups.is_divided and not self._groups.may_claim_ahead(lease.claim.queue):
-            self._never_ahead.add(task)
         task.add_done_callback(self._attempt_ended)
+        return task
+
+    def _has_own_task(self, lease: Lease) -> bool:
+        return (
+            lease.claim.task in self._suspending or self._groups.is_divided or self._batches.is_used
+        )
+
+    async def _run_several(self, lease: Lease) -> None:
+        """Run a job, and those behind it in the buffer until one suspends."""
+        set_current_job(None)
+        clean, until = copy_context(), time.monotonic() + _RUN_SECONDS
+        self._leading = task = asyncio.current_task(self._loop)
+        while True:
+            self._newest = lease.claim.task
+            await self._execution.run(lease)
+            set_current_job(None)
+            if (
+                not self._buffered
+                or self._buffered[0].claim.task in self._suspending
+                or self._leading is not task
+                or lease.was_cancelled
+                or time.monotonic() > until
+                or not _is_same(copy_context(), clean)
+            ):
+                return
+            lease = self._buffered.popleft()
+            self.started += 1
+            self.ended += 1
+
+    def _look_after(self, task: asyncio.Task[None]) -> None:
+        """Called when the event loop has turned: the task has ended, or its job suspended."""
+        if not task.done():
+            self._suspending.add(self._newest)
+            self._leading = None
+            self._fill()
 
     def _start_batch(self, batch: ReadyBatch) -> None:
         queue, jobs = batch.queue, len(batch.leases)
@@ -207,11 +270,22 @@ class Slots:
 
     def _attempt_ended(self, task: asyncio.Task[None], jobs: int = 1) -> None:
         self._running.discard(task)
-        if task in self._never_ahead:
+        if self._never_ahead and task in self._never_ahead:
             self._never_ahead.remove(task)
         else:
             self.ended += jobs
+        if self._suspending and self.ended >= self._forget_at:
+            self._suspending.clear()
+            self._forget_at = self.ended + _FORGET_AFTER
         if self._buffered or self._batches.is_used:
             self._fill()
         self._wakeup.set()
         report_error(task)
+
+
+def _is_same(context: Context, other: Context) -> bool:
+    """Whether a handler has left its context variables as they were."""
+    try:
+        return context == other
+    except Exception:  # the values are the user's, and may not be comparable
+        return False

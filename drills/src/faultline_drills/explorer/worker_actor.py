@@ -232,7 +232,8 @@ class WorkerActor:
         for job in jobs:
             attempt = self._attempt_of(job, handler)
             ending = run_to_completion(self._execution._run_handler(attempt))
-            run_to_completion(self._execution._write_outcome(attempt, ending))
+            if not self._execution._commit_plain(attempt, ending):
+                run_to_completion(self._execution._write_outcome(attempt, ending))
         self._flush()
         for job, number in numbers.items():
             self._end(job, number)
