@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import importlib.util
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NoReturn
 
 from faultline.app import Faultline
@@ -104,9 +105,8 @@ class WorkerProcess:
             self._retention,
             end_process=lambda: self._end_process(worker),
         )
-        if self._is_whole_process:
-            _collect_garbage_less_often()
-        with exporting("worker"):
+        rare = _rare_garbage_collection() if self._is_whole_process else contextlib.nullcontext()
+        with rare, exporting("worker"):
             return termination.run(
                 lambda: self._run(worker, termination), loop_factory=_fastest_loop()
             )
@@ -205,14 +205,21 @@ def _fastest_loop() -> Callable[[], asyncio.AbstractEventLoop] | None:
     return factory
 
 
-def _collect_garbage_less_often() -> None:
+@contextlib.contextmanager
+def _rare_garbage_collection() -> Iterator[None]:
     """Raise the garbage collector's threshold, unless the application has set one.
 
     A hundred short jobs in flight are thousands of objects, and almost none of them is garbage that only
     the collector can free. Python would look at them after every 700 new objects.
     """
     newest, *older = gc.get_threshold()
-    if newest in _DEFAULT_THRESHOLDS:
-        gc.collect()
-        gc.freeze()  # what was imported is never garbage
-        gc.set_threshold(_GARBAGE_THRESHOLD, *older)
+    if newest not in _DEFAULT_THRESHOLDS:
+        yield
+        return
+    gc.collect()
+    gc.freeze()  # what was imported is never garbage
+    gc.set_threshold(_GARBAGE_THRESHOLD, *older)
+    try:
+        yield
+    finally:
+        gc.unfreeze()  # so that Python finalizes these objects when the process ends
