@@ -125,7 +125,7 @@ def _worth_taking(planned: Sequence[Turn], journal: Journal) -> list[Turn]:
 def _install(
     peers: Sequence[Peer], redis: Redis | None, display: Display
 ) -> tuple[list[Participant], dict[str, Environment]]:
-    """Install the peers that are not installed yet, some at once: most of it is waiting."""
+    """Install the peers that are not installed yet, several at a time."""
     participants, environments = [], {}
 
     def install(peer: Peer) -> Environment | NotInstalled:

@@ -1,4 +1,4 @@
-"""Which peers run which workload in every repeat, which once, and which only with --all. Pure."""
+"""Which peers run which workload in every repeat, once, or only with --all. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures what a deployment needs per job: processor time, WAL, disk, connections.
+"""Measures what a job needs: processor time, WAL, disk, connections.
 
     python -m benchmarks.sizing [--jobs 20000] [--rounds 3] [--payload 200] [--markdown FILE]
 
@@ -146,7 +146,7 @@ def _spent(at: Target, worker: RoleProcess, act: Callable[[], None]) -> tuple[fl
 
 
 def measure_disk(server: PostgresServer, jobs: int, payload_bytes: int) -> Disk:
-    """Fill one database with waiting jobs, and another one with finished jobs in waves."""
+    """Fill a database with waiting jobs, and another one with finished jobs."""
     count = _WAVES * jobs
     with target(server, KINDS[0], payload_bytes) as at:
         empty, _ = _sizes(at)

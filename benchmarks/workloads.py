@@ -78,7 +78,7 @@ def _enqueue(trial: Trial, *, batch: int, measure: str) -> WorkloadResult:
 def _drain(
     trial: Trial, *, measure: str, task: str = "noop", payload: int = 0, workers: int = 1
 ) -> WorkloadResult:
-    """Measure from the first handler's start until all jobs are finished, or the limit."""
+    """Measure from the first start until all jobs are finished, or the limit."""
     filled = trial.enqueue(
         task, trial.jobs, batch=BULK, payload=payload, seconds=trial.limits.fill_seconds
     )

@@ -82,7 +82,7 @@ async def send(
     one: Callable[[Payload], Awaitable[Any] | Any],
     many: Callable[[list[Payload]], Awaitable[Any] | Any],
 ) -> None:
-    """Enqueue by `one` or `many`, and report the jobs and the time spent in these calls."""
+    """Enqueue by `one` or `many`; report the jobs and the time of these calls."""
     asked = payloads(enqueue)
     stop_at = time.monotonic() + enqueue.seconds
     jobs, seconds = 0, 0.0

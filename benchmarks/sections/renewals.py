@@ -23,7 +23,7 @@ def run(context: SectionContext) -> Section:
 
 
 def measure(leases: int, rounds: int) -> list[renewal_cost.Cost]:
-    """Claim so many jobs over one connection, and renew all their leases in each round."""
+    """Claim so many jobs, and renew all their leases in each round."""
     settings = {"fsync": "off", "autovacuum": "off"}
     with (
         embedded.temporary_server(settings=settings) as server,

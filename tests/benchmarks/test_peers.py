@@ -18,7 +18,7 @@ from benchmarks.environments import (
     environment_of,
     find_interpreter,
 )
-from benchmarks.peer import BadPeer, Peer, load_peer
+from benchmarks.peer import FAULTLINE, PEERS, BadPeer, Peer, load_peer
 from benchmarks.processes import Deadline, PeerFailed, Program
 from benchmarks.servers import PostgresServer
 from benchmarks.trial import TrialServers
@@ -146,3 +146,12 @@ def test_a_peer_runs_on_this_python_unless_it_needs_a_newer_one() -> None:
     assert find_interpreter(None) == sys.executable
     assert find_interpreter(">=3.11") == sys.executable
     assert find_interpreter(">=3.99") is None
+
+
+@pytest.mark.slow
+def test_a_check_expects_the_writes_of_jobs_in_batches(server_url: str) -> None:
+    peer = load_peer(PEERS / FAULTLINE)
+    servers = TrialServers(PostgresServer(server_url, {"server_version": "any"}), None)
+    checks = check_peer(peer, environment_of(peer).program, servers)
+    found = dict(check for check in checks if check[0] in ("write_batch", "write_message"))
+    assert found == {"write_batch": None, "write_message": None}

@@ -1,4 +1,4 @@
-"""Tries settings of workers on jobs with a write: concurrency, processes, batch sizes."""
+"""Tries concurrency, processes and batch sizes on jobs with a write."""
 
 from __future__ import annotations
 
