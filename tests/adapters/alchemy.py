@@ -8,7 +8,7 @@ from typing import Any
 from sqlalchemy import NullPool, create_engine
 from sqlalchemy.engine import Engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
-from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
+from sqlalchemy.orm import DeclarativeBase, Mapped, Session, mapped_column
 
 ASYNC_DRIVERS = ("psycopg", "asyncpg")
 DRIVER = os.environ.get("FAULTLINE_TEST_ALCHEMY_DRIVER", "psycopg")
@@ -23,6 +23,10 @@ class Payment(Base):
 
     id: Mapped[int] = mapped_column(primary_key=True)
     invoice: Mapped[int]
+
+
+def pay(session: Session, invoice: int = 42) -> None:
+    session.add(Payment(invoice=invoice))
 
 
 def engine_for(url: str, **options: Any) -> Engine:

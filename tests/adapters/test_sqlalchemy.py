@@ -1,170 +1,32 @@
-"""Jobs that write through SQLAlchemy, with sessions under the fence."""
+"""Jobs that write through sessions of SQLAlchemy under the fence."""
 
 from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.engine import Engine
-from sqlalchemy.exc import DBAPIError, IntegrityError, SQLAlchemyError
-from sqlalchemy.orm import Session, scoped_session, sessionmaker
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
+from sqlalchemy.orm import Session, sessionmaker
 
-from faultline import Faultline, InvalidInput, Job, NotCommitted, StaleLease
+from faultline import Faultline, InvalidInput, Job, NotCommitted
 from faultline.adapters.sqlalchemy import use_sessions, user_connection
 from faultline.statements.statement import Statement, no_result
 from faultline.testing import ALL_FAULTS, Fault, run_one, run_until_idle, zombies
 from faultline.testing.zombies.report import ZombieEffect
 from faultline.user_connections import SyncUserConnection
 from tests.adapters import child_jobs
-from tests.adapters.alchemy import Payment, engine_for
+from tests.adapters.alchemy import Payment, engine_for, pay
 from tests.adapters.effects import (
     assert_superseded,
-    jobs,
     paid_once,
     payments,
     take_over,
 )
-
-
-@pytest.fixture
-def engine(own_url: str) -> Iterator[Engine]:
-    made = engine_for(own_url, pool_pre_ping=True)
-    yield made
-    made.dispose()
-
-
-@pytest.fixture
-def sessions(app: Faultline, engine: Engine) -> sessionmaker[Session]:
-    maker = sessionmaker(engine)
-    use_sessions(app, maker)
-    return maker
-
-
-def pay(session: Session, invoice: int = 42) -> None:
-    session.add(Payment(invoice=invoice))
-
-
-# ── enqueueing ───────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def charge(app: Faultline) -> Any:
-    @app.task(name="charge")
-    def charge(job: Job, invoice: int) -> None:
-        """Nothing: its existence counts."""
-
-    return charge
-
-
-def test_a_job_exists_if_the_sessions_transaction_commits(
-    charge: Any, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    with sessions.begin() as session:
-        pay(session)
-        charge.options(conn=session).enqueue(invoice=42)
-        assert jobs(own_url) == 0
-    assert (jobs(own_url), payments(own_url)) == (1, 1)
-
-
-def test_a_rolled_back_session_leaves_no_job(
-    charge: Any, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    with sessions() as session:
-        charge.options(conn=session).enqueue(invoice=42)
-        session.rollback()
-    assert jobs(own_url) == 0
-
-
-def test_a_savepoint_that_is_rolled_back_takes_its_job_along(
-    charge: Any, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    with sessions.begin() as session:
-        charge.options(conn=session).enqueue(invoice=1)
-        nested = session.begin_nested()
-        charge.options(conn=session).enqueue(invoice=2)
-        nested.rollback()
-    assert jobs(own_url) == 1
-
-
-def test_many_jobs_of_several_kinds_go_in_one_call(
-    app: Faultline, charge: Any, engine: Engine, own_url: str
-) -> None:
-    with engine.begin() as conn:
-        specs = [charge.job(invoice=1), charge.options(priority=0, delay=60).job(invoice=2)]
-        assert len(app.enqueue_many(specs, conn=conn)) == 2
-    assert jobs(own_url) == 2
-
-
-def test_a_scoped_session_is_a_session(charge: Any, engine: Engine, own_url: str) -> None:
-    session = scoped_session(sessionmaker(engine))
-    charge.options(conn=session).enqueue(invoice=42)
-    session.commit()
-    session.remove()
-    assert jobs(own_url) == 1
-
-
-def test_an_engine_is_refused_as_a_connection(charge: Any, engine: Engine) -> None:
-    with pytest.raises(InvalidInput, match="has no transaction"):
-        charge.options(conn=engine).enqueue(invoice=42)
-
-
-def test_a_two_phase_session_is_refused(charge: Any, engine: Engine) -> None:
-    with (
-        Session(engine, twophase=True) as session,
-        pytest.raises(InvalidInput, match="two-phase"),
-    ):
-        charge.options(conn=session).enqueue(invoice=42)
-
-
-def test_a_job_does_not_commit_in_a_two_phase_session(
-    app: Faultline, engine: Engine, own_url: str
-) -> None:
-    two_phase = sessionmaker(engine, twophase=True)
-
-    @app.task(name="in_session", max_attempts=1)
-    def in_session(job: Job) -> None:
-        with job.session(two_phase) as session:
-            pay(session)
-
-    @app.task(name="in_own", max_attempts=1)
-    def in_own(job: Job) -> None:
-        with two_phase.begin() as session:
-            pay(session)
-            job.commit(session)
-
-    in_session.enqueue()
-    in_own.enqueue()
-    for done in run_until_idle(app, raise_errors=False):
-        assert done.outcome == "failed"
-        assert "two-phase" in str(done.exception)
-    assert payments(own_url) == 0
-
-
-def test_a_two_phase_connection_is_refused(charge: Any, engine: Engine) -> None:
-    with engine.connect() as conn:
-        transaction = conn.begin_twophase()
-        with pytest.raises(InvalidInput, match="two-phase"):
-            charge.options(conn=conn).enqueue(invoice=42)
-        transaction.rollback()
-
-
-def test_a_conflict_of_keys_arrives_as_faultlines_error(
-    charge: Any, sessions: sessionmaker[Session]
-) -> None:
-    from faultline import IdempotencyConflict
-
-    with sessions.begin() as session:
-        charge.options(conn=session, idempotency_key="k").enqueue(invoice=1)
-    with sessions() as session, pytest.raises(IdempotencyConflict):
-        charge.options(conn=session, idempotency_key="k").enqueue(invoice=2)
-
-
-# ── sessions under the fence ─────────────────────────────────────────────────────────────────────
 
 
 def test_the_block_commits_the_job_with_the_sessions_writes(
@@ -485,184 +347,6 @@ def test_a_child_process_writes_through_an_engine_of_its_own(
     child_jobs.app.close()
     assert pid != os.getpid()
     assert payments(own_url) == 1
-
-
-# ── transactions of the user's ───────────────────────────────────────────────────────────────────
-
-
-def test_job_commit_completes_the_job_in_the_users_session(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    @app.task(name="charge")
-    def charge(job: Job) -> None:
-        with sessions.begin() as session:
-            pay(session)
-            job.commit(session, result="paid")
-
-    charge.enqueue()
-    [done] = run_until_idle(app)
-    assert (done.outcome, done.result, payments(own_url)) == ("succeeded", "paid", 1)
-
-
-def test_a_stale_commit_is_refused_even_if_the_handler_swallows_it(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    raised: list[type[BaseException]] = []
-
-    @app.task(name="charge")
-    def charge(job: Job) -> None:
-        with sessions() as session:
-            pay(session)
-            take_over(own_url, job.id)
-            for end in (lambda: job.commit(session), session.commit):
-                try:
-                    end()
-                except Exception as error:
-                    raised.append(type(error))
-
-    charge.enqueue()
-    run_one(app, raise_errors=False)
-    assert raised[0] is StaleLease
-    assert len(raised) == 2
-    assert payments(own_url) == 0
-
-
-def test_a_refusal_at_the_users_commit_arrives_as_faultlines_error(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    raised: list[BaseException] = []
-
-    @app.task(name="charge", max_attempts=1)
-    def charge(job: Job) -> None:
-        with sessions() as session:
-            job.expect_commit(session)
-            pay(session)
-            try:
-                session.commit()  # without job.commit(session)
-            except Exception as error:
-                raised.append(error)
-                raise
-
-    charge.enqueue()
-    run_until_idle(app, raise_errors=False)
-    assert [type(error) for error in raised] == [NotCommitted]
-    assert payments(own_url) == 0
-
-
-def test_an_expected_commit_may_be_made_in_a_nested_transaction(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    @app.task(name="charge")
-    def charge(job: Job) -> None:
-        with sessions.begin() as session:
-            job.expect_commit(session)
-            with session.begin_nested():
-                pay(session)
-                job.commit(session)
-
-    charge.enqueue()
-    [done] = run_until_idle(app)
-    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
-
-
-def test_a_connection_in_autocommit_mode_is_refused(
-    app: Faultline, engine: Engine, own_url: str
-) -> None:
-    @app.task(name="charge", max_attempts=1)
-    def charge(job: Job) -> None:
-        with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as conn:
-            conn.execute(sa.text("INSERT INTO payments (invoice) VALUES (1)"))
-            job.commit(conn)
-
-    charge.enqueue()
-    [done] = run_until_idle(app, raise_errors=False)
-    assert "in autocommit mode" in str(done.error)
-    assert done.outcome == "failed"
-
-
-def test_an_engine_in_autocommit_mode_has_no_effect_without_the_fence(
-    app: Faultline, engine: Engine, own_url: str
-) -> None:
-    autocommit = sessionmaker(engine.execution_options(isolation_level="AUTOCOMMIT"))
-
-    @app.task(name="charge", max_attempts=1)
-    def charge(job: Job) -> None:
-        with job.session(autocommit) as session:
-            pay(session)
-
-    charge.enqueue()
-    [done] = run_until_idle(app, raise_errors=False)
-    assert isinstance(done.exception, NotCommitted)
-    assert (done.outcome, payments(own_url)) == ("failed", 0)
-
-
-@pytest.mark.parametrize("kind", ["session", "connection"])
-def test_a_transaction_on_the_users_connection_completes_the_job(
-    app: Faultline, engine: Engine, own_url: str, kind: str
-) -> None:
-    @app.task(name="charge")
-    def charge(job: Job) -> None:
-        with (
-            Session(engine) if kind == "session" else engine.connect() as given,
-            job.transaction(given) as tx,
-        ):
-            tx.execute(sa.insert(Payment).values(invoice=42))
-
-    charge.enqueue()
-    [done] = run_until_idle(app)
-    assert (done.outcome, payments(own_url)) == ("succeeded", 1)
-
-
-def test_a_step_commits_before_the_job_does(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str
-) -> None:
-    seen: list[int] = []
-
-    @app.task(name="charge")
-    def charge(job: Job) -> None:
-        with sessions() as session:
-            with job.fenced(session) as step:
-                pay(step)
-            seen.append(payments(own_url))
-
-    charge.enqueue()
-    [done] = run_until_idle(app)
-    assert (done.outcome, seen) == ("succeeded", [1])
-
-
-def test_a_job_transaction_in_a_begun_transaction_is_refused(
-    app: Faultline, sessions: sessionmaker[Session]
-) -> None:
-    @app.task(name="charge", max_attempts=1)
-    def charge(job: Job) -> None:
-        with sessions.begin() as session, job.transaction(session):
-            """Not reached."""
-
-    charge.enqueue()
-    [done] = run_until_idle(app, raise_errors=False)
-    assert "it would be a savepoint" in str(done.error)
-
-
-@pytest.mark.parametrize("how", ["session", "commit"])
-def test_a_flush_that_fails_is_the_handlers_error(
-    app: Faultline, sessions: sessionmaker[Session], own_url: str, how: str
-) -> None:
-    @app.task(name="charge", max_attempts=1)
-    def charge(job: Job) -> None:
-        if how == "session":
-            with job.session() as session:
-                session.add(Payment(invoice=None))
-        with sessions.begin() as session:
-            session.add(Payment(invoice=None))
-            job.commit(session)
-
-    charge.enqueue()
-    [done] = run_until_idle(app, raise_errors=False)
-    assert done.outcome == "failed"
-    assert isinstance(done.exception, IntegrityError)
-
-
-# ── every fault at every point ───────────────────────────────────────────────────────────────────
 
 
 def test_a_session_under_the_fence_takes_effect_once_whatever_happens(

@@ -122,6 +122,7 @@ MUTANTS = [
         "reconcile does not lock its jobs",
         [(RECONCILE_LOCK, RECONCILE_LOCK.replace(" FOR UPDATE SKIP LOCKED", ""))],
         ("cancel-expired",),
+        file="recovery.sql",
     ),
     SqlMutant(
         "reconcile takes leases that have not expired",
@@ -132,6 +133,7 @@ MUTANTS = [
             )
         ],
         ("takeover", "heartbeat"),
+        file="recovery.sql",
     ),
     SqlMutant(
         "reconcile takes jobs that are not running",
@@ -142,6 +144,7 @@ MUTANTS = [
             )
         ],
         ("takeover", "reconcilers", "three-workers"),
+        file="recovery.sql",
     ),
     SqlMutant(
         "any worker may fail or release a job",

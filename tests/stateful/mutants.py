@@ -5,6 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from importlib import resources
 
+_FILES = (
+    "protocol.sql",
+    "recovery.sql",
+    "enqueue.sql",
+    "snooze.sql",
+    "guards.sql",
+    "operating.sql",
+)
+
 
 @dataclass(frozen=True)
 class ProtocolMutant:
@@ -16,10 +25,7 @@ class ProtocolMutant:
     def sql(self) -> str:
         """A patch to apply to a database that has the schema."""
         files = resources.files("faultline.sql")
-        text = "\n".join(
-            files.joinpath(name).read_text()
-            for name in ("protocol.sql", "enqueue.sql", "snooze.sql", "guards.sql", "operating.sql")
-        )
+        text = "\n".join(files.joinpath(name).read_text() for name in _FILES)
         assert text.count(self.old) == 1, f"{self.name}: {text.count(self.old)} places to change"
         return text.replace(self.old, self.new)
 

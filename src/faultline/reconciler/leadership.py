@@ -24,7 +24,7 @@ from faultline.config import (
 from faultline.postgres.reconnecting import ReconnectingSession
 from faultline.reconciler.liveness import LeaderObserver
 from faultline.statements.leadership import (
-    Heartbeat,
+    LeaderHeartbeat,
     beat,
     leader_sighting,
     try_to_act_as_leader,
@@ -65,13 +65,13 @@ class Leadership:
             self._due_at = 0.0
         return leads or self.is_acting_leader, worker_count
 
-    def due_heartbeat(self) -> Heartbeat | None:
+    def due_heartbeat(self) -> LeaderHeartbeat | None:
         """The heartbeat that the next statement may send."""
         if self.is_acting_leader or time.monotonic() < self._due_at - _EARLY_SECONDS:
             return None
-        return Heartbeat(self._beats + 1, self._beats)
+        return LeaderHeartbeat(self._beats + 1, self._beats)
 
-    def has_sent(self, heartbeat: Heartbeat) -> None:
+    def has_sent(self, heartbeat: LeaderHeartbeat) -> None:
         self._beats = heartbeat.number
         self._due_at = time.monotonic() + LEADER_HEARTBEAT_SECONDS
 

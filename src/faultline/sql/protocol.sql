@@ -26,7 +26,8 @@
 --                    UPDATE that ends or restarts a job, unless the function for it has set faultline.verb before.
 --   wake(queue)      notifies an idle worker, which claims at once. If it is lost, workers claim at their next poll
 --                    (notifications.sql).
--- enqueue.sql has enqueue, which inserts the row; operating.sql has cancel and retry, which follow the same rules.
+-- enqueue.sql has enqueue, which inserts the row, recovery.sql has reconcile, which queues the jobs of dead workers again, and
+-- operating.sql has cancel and retry. They follow the same rules.
 
 -- ── The fence ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -491,62 +492,4 @@ BEGIN
                               next_run_at = least(next_run_at, clock_timestamp())
     WHERE id = job.id;
     PERFORM faultline.wake(job.queue);
-END $$;
-
--- Queues the jobs of dead workers again: jobs whose lease has expired, jobs of `dead_workers`, and jobs with a lease in
--- `lapsed_leases`, which the reconciler saw without renewal for longer than its length, by the reconciler's steady clock. A job
--- without attempts left is failed as poison. Safe because a mistake only wastes work: a worker that is alive after all cannot
--- commit. Locked rows are skipped, so a commit in progress wins. Any number of reconcilers may run at once.
--- It reads the running jobs one after the other, because renewals are cheap only while no index has the time of expiry. A claim,
--- which names its queues, reads at most 1000 of them (running_to_examine in recovery.sql).
-CREATE OR REPLACE FUNCTION faultline.reconcile(
-    max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}', lapsed_leases uuid[] DEFAULT '{}',
-    queues text[] DEFAULT NULL)
-RETURNS TABLE (job_id uuid, fencing_token bigint, worker text, attempts integer, state text, cause text)
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
-SET enable_seqscan = off SET enable_bitmapscan = off AS $$
-#variable_conflict use_column
-DECLARE
-    part    record; -- which running jobs to examine
-    expired uuid[];
-    lost    uuid[];
-BEGIN
-    part := faultline.running_to_examine(queues IS NULL);
-    expired := ARRAY(
-        SELECT j.id FROM faultline.jobs AS j
-        WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()
-          AND (reconcile.queues IS NULL OR j.queue = ANY (reconcile.queues))
-          AND (j.created_at, j.id) > (part.created_after, part.after_id) AND (j.created_at, j.id) <= (part.created_until, part.last_id)
-        ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);
-    IF cardinality(dead_workers) + cardinality(lapsed_leases) > 0 THEN
-        lost := ARRAY(
-            SELECT j.id FROM faultline.jobs AS j
-            WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
-              AND j.id <> ALL (expired) -- SKIP LOCKED does not skip our own locks
-            ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
-    END IF;
-    IF cardinality(expired || lost) = 0 THEN
-        RETURN;
-    END IF;
-    RETURN QUERY
-        WITH held AS MATERIALIZED (
-            SELECT j.id, j.queue, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner, j.claimed_at,
-                   CASE WHEN j.lease_owner = ANY (dead_workers) THEN 'worker_lost' ELSE 'expired' END AS cause
-            FROM faultline.jobs AS j WHERE j.id = ANY (expired || lost)),
-        logged AS (
-            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
-            SELECT h.id, h.attempts, h.fencing_token, left(h.lease_owner, 200), h.cause, h.claimed_at FROM held AS h),
-        moved AS (
-            UPDATE faultline.jobs AS j
-            SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
-                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
-                finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
-                crashes = j.crashes + 1, next_run_at = least(j.next_run_at, clock_timestamp()), -- the clock may have been set back
-                last_error = format('worker %s stopped before attempt %s ended (%s)', left(h.lease_owner, 200), h.attempts, h.cause),
-                lease_owner = NULL, lease_expires_at = NULL
-            FROM held AS h WHERE j.id = h.id
-            RETURNING j.id, j.state),
-        woken AS (SELECT faultline.wake(h.queue, count(*)) FROM held AS h GROUP BY h.queue)
-        SELECT h.id, h.fencing_token, h.lease_owner, h.attempts, m.state, h.cause
-        FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
 END $$;

@@ -1,37 +1,6 @@
--- Recovery beyond reconcile(): after an outage of the server, from sessions that keep a job locked, after a clock set back.
+-- Recovery: of jobs whose workers died, after an outage of the server, from sessions that keep a job locked, after a clock set back.
 
--- ── After an outage ────────────────────────────────────────────────────────────────────────────────────────────────
-
--- Releases a job whose attempt ended because the server failed. The attempt does not count, but only five times per job (or
--- since an operator retried it): a statement of the job itself may crash the server, and such a job must fail in the end. The
--- beginning of the logged error tells these releases from others. A column for it would need a migration, and no other
--- function reads it.
-CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
-RETURNS boolean -- false: released too often, and the caller still holds it
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-#variable_conflict use_column
-DECLARE
-    log_prefix CONSTANT text := 'the server failed: ';
-    job faultline.jobs := faultline.lock_own(
-        release_after_outage.job_id, release_after_outage.fencing_token, release_after_outage.lease_id);
-BEGIN
-    IF 5 <= (SELECT count(*) FROM faultline.attempts_log AS a
-             WHERE a.job_id = job.id AND a.outcome = 'released' AND starts_with(a.error, log_prefix)
-               AND a.id > coalesce((SELECT max(r.id) FROM faultline.attempts_log AS r
-                                    WHERE r.job_id = job.id AND r.outcome = 'retried'), 0)) THEN
-        RETURN false;
-    END IF;
-    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
-    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released',
-            left(log_prefix || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
-    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
-                              next_run_at = least(next_run_at, clock_timestamp())
-    WHERE id = job.id;
-    PERFORM faultline.wake(job.queue);
-    RETURN true;
-END $$;
-
--- ── Running jobs ───────────────────────────────────────────────────────────────────────────────────────────────────
+-- ── Jobs of dead workers ───────────────────────────────────────────────────────────────────────────────────────────
 
 -- Which of the running jobs reconcile examines for expired leases: those after the first pair, up to the second. The reconciler
 -- examines all of them. A claim goes on where the former one of this session ended, with at most 1000 jobs, so that the claims of
@@ -83,6 +52,95 @@ BEGIN
     ignored := set_config('faultline.next_expiry', CASE WHEN running > 1000 THEN
         jsonb_build_array(moment + running * interval '20 microseconds', first)::text ELSE '' END, false);
     RETURN first;
+END $$;
+
+-- Queues the jobs of dead workers again: jobs whose lease has expired, jobs of `dead_workers`, and jobs with a lease in
+-- `lapsed_leases`, which the reconciler saw without renewal for longer than its length, by the reconciler's steady clock. A job
+-- without attempts left is failed as poison. Safe because a mistake only wastes work: a worker that is alive after all cannot
+-- commit. Locked rows are skipped, so a commit in progress wins. Any number of reconcilers may run at once.
+-- It reads the running jobs one after the other, because renewals are cheap only while no index has the time of expiry. A claim,
+-- which names its queues, reads at most 1000 of them (running_to_examine).
+CREATE OR REPLACE FUNCTION faultline.reconcile(
+    max_jobs integer DEFAULT 100, dead_workers text[] DEFAULT '{}', lapsed_leases uuid[] DEFAULT '{}',
+    queues text[] DEFAULT NULL)
+RETURNS TABLE (job_id uuid, fencing_token bigint, worker text, attempts integer, state text, cause text)
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp
+SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+#variable_conflict use_column
+DECLARE
+    part    record; -- which running jobs to examine
+    expired uuid[];
+    lost    uuid[];
+BEGIN
+    part := faultline.running_to_examine(queues IS NULL);
+    expired := ARRAY(
+        SELECT j.id FROM faultline.jobs AS j
+        WHERE j.state = 'running' AND j.lease_expires_at <= statement_timestamp()
+          AND (reconcile.queues IS NULL OR j.queue = ANY (reconcile.queues))
+          AND (j.created_at, j.id) > (part.created_after, part.after_id) AND (j.created_at, j.id) <= (part.created_until, part.last_id)
+        ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);
+    IF cardinality(dead_workers) + cardinality(lapsed_leases) > 0 THEN
+        lost := ARRAY(
+            SELECT j.id FROM faultline.jobs AS j
+            WHERE j.state = 'running' AND (j.lease_owner = ANY (dead_workers) OR j.lease_id = ANY (lapsed_leases))
+              AND j.id <> ALL (expired) -- SKIP LOCKED does not skip our own locks
+            ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);
+    END IF;
+    IF cardinality(expired || lost) = 0 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH held AS MATERIALIZED (
+            SELECT j.id, j.queue, j.attempts, j.max_attempts, j.fencing_token, j.lease_owner, j.claimed_at,
+                   CASE WHEN j.lease_owner = ANY (dead_workers) THEN 'worker_lost' ELSE 'expired' END AS cause
+            FROM faultline.jobs AS j WHERE j.id = ANY (expired || lost)),
+        logged AS (
+            INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, claimed_at)
+            SELECT h.id, h.attempts, h.fencing_token, left(h.lease_owner, 200), h.cause, h.claimed_at FROM held AS h),
+        moved AS (
+            UPDATE faultline.jobs AS j
+            SET state = CASE WHEN h.attempts < h.max_attempts THEN 'queued' ELSE 'failed' END,
+                failed_reason = CASE WHEN h.attempts >= h.max_attempts THEN 'poison' END,
+                finished_at = CASE WHEN h.attempts >= h.max_attempts THEN clock_timestamp() END,
+                crashes = j.crashes + 1, next_run_at = least(j.next_run_at, clock_timestamp()), -- the clock may have been set back
+                last_error = format('worker %s stopped before attempt %s ended (%s)', left(h.lease_owner, 200), h.attempts, h.cause),
+                lease_owner = NULL, lease_expires_at = NULL
+            FROM held AS h WHERE j.id = h.id
+            RETURNING j.id, j.state),
+        woken AS (SELECT faultline.wake(h.queue, count(*)) FROM held AS h GROUP BY h.queue)
+        SELECT h.id, h.fencing_token, h.lease_owner, h.attempts, m.state, h.cause
+        FROM held AS h JOIN moved AS m ON m.id = h.id, (SELECT count(*) FROM woken) AS all_woken;
+END $$;
+
+-- ── After an outage ────────────────────────────────────────────────────────────────────────────────────────────────
+
+-- Releases a job whose attempt ended because the server failed. The attempt does not count, but only five times per job (or
+-- since an operator retried it): a statement of the job itself may crash the server, and such a job must fail in the end. The
+-- beginning of the logged error tells these releases from others. A column for it would need a migration, and no other
+-- function reads it.
+CREATE OR REPLACE FUNCTION faultline.release_after_outage(job_id uuid, fencing_token bigint, lease_id uuid, error text)
+RETURNS boolean -- false: released too often, and the caller still holds it
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+#variable_conflict use_column
+DECLARE
+    log_prefix CONSTANT text := 'the server failed: ';
+    job faultline.jobs := faultline.lock_own(
+        release_after_outage.job_id, release_after_outage.fencing_token, release_after_outage.lease_id);
+BEGIN
+    IF 5 <= (SELECT count(*) FROM faultline.attempts_log AS a
+             WHERE a.job_id = job.id AND a.outcome = 'released' AND starts_with(a.error, log_prefix)
+               AND a.id > coalesce((SELECT max(r.id) FROM faultline.attempts_log AS r
+                                    WHERE r.job_id = job.id AND r.outcome = 'retried'), 0)) THEN
+        RETURN false;
+    END IF;
+    INSERT INTO faultline.attempts_log (job_id, attempt, fencing_token, worker, outcome, error, claimed_at)
+    VALUES (job.id, job.attempts, job.fencing_token, job.lease_owner, 'released',
+            left(log_prefix || coalesce(release_after_outage.error, ''), 10000), job.claimed_at);
+    UPDATE faultline.jobs SET state = 'queued', attempts = attempts - 1, lease_owner = NULL, lease_expires_at = NULL,
+                              next_run_at = least(next_run_at, clock_timestamp())
+    WHERE id = job.id;
+    PERFORM faultline.wake(job.queue);
+    RETURN true;
 END $$;
 
 -- ── Sessions that keep a job locked ────────────────────────────────────────────────────────────────────────────────

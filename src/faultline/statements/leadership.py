@@ -11,7 +11,7 @@ LEADER_KEY = 0  # the lock keys of workers start at 1
 ACTING_LEADER_KEY = -1
 
 
-class Heartbeat(NamedTuple):
+class LeaderHeartbeat(NamedTuple):
     """The number of a leader's heartbeat, and that of the last one; 0: none."""
 
     number: int

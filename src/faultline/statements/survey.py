@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from faultline.statements.leadership import ACTING_LEADER_KEY, Heartbeat
+from faultline.statements.leadership import ACTING_LEADER_KEY, LeaderHeartbeat
 from faultline.statements.statement import Row, Statement
 from faultline.statements.workers import LOCK_CLASS
 
@@ -37,7 +37,7 @@ class Survey:
 def survey(
     own_worker: str = "",
     *,
-    heartbeat: Heartbeat | None = None,
+    heartbeat: LeaderHeartbeat | None = None,
     is_complete: bool = False,
     wakes: bool = False,
 ) -> Statement[Survey]:

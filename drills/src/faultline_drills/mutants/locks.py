@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from faultline_drills.mutants.mutant import EXPLORER, OPERATING, sql_mutant
+from faultline_drills.mutants.mutant import EXPLORER, OPERATING, RECOVERY, sql_mutant
 
 LOCK_MUTANTS = (
     sql_mutant(
@@ -74,6 +74,7 @@ LOCK_MUTANTS = (
             "ORDER BY j.created_at, j.id LIMIT max_jobs FOR UPDATE SKIP LOCKED);",
             "ORDER BY j.created_at, j.id LIMIT max_jobs);",
         ),
+        path=RECOVERY,
     ),
     sql_mutant(
         "reconcile_lost_without_lock",
@@ -83,5 +84,6 @@ LOCK_MUTANTS = (
             "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired) FOR UPDATE SKIP LOCKED);",
             "ORDER BY j.created_at LIMIT max_jobs - cardinality(expired));",
         ),
+        path=RECOVERY,
     ),
 )

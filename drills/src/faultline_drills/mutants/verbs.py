@@ -94,6 +94,7 @@ VERB_MUTANTS = (
             "j.state = 'running' AND j.lease_expires_at <= statement_timestamp()",
             "j.state = 'running'",
         ),
+        path=RECOVERY,
     ),
     sql_mutant(
         "retry_without_state_guard",
