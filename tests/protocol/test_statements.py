@@ -31,6 +31,7 @@ from faultline.statements.firing import DueSchedule
 from faultline.statements.invariants import INVARIANTS, Invariant
 from faultline.statements.job_filter import JobFilter
 from faultline.statements.keys import NewKey
+from faultline.statements.leadership import LeaderHeartbeat
 from faultline.statements.locks import LapsedHolder
 from faultline.statements.progress import ProgressReport
 from faultline.statements.statement import Statement
@@ -57,6 +58,7 @@ EXAMPLES: dict[Any, Any] = {
     datetime: MOMENT,
     timedelta: timedelta(seconds=1),
     Claim: CLAIM,
+    LeaderHeartbeat: LeaderHeartbeat(1, 0),
     ProgressReport: ProgressReport(CLAIM, 0.5, "half"),
     JobSpec: JobSpec("t", "q", 5, 1, None, 1.0, 2.0, 3.0, 4.0, None, None, {}),
     Invariant: INVARIANTS[0],

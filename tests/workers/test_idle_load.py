@@ -116,6 +116,8 @@ def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     with whole_workers(app, poll_seconds=0.1):
         wait_until(lambda: events.of("reconciler_leading"), "a leader")
         wait_until(lambda: value(conn, IDLE) == 1, "an idle worker")
+        # A leader that begins asks once whether the clock was set back.
+        wait_until(lambda: "vanished_workers" in "".join(looks()[-1:]), "its first look")
         sent.clear()
         wait_until(lambda: len(looks()) >= LOOKS, "its looks")
         wait_until(lambda: pauses[-1] > 4 * 0.1, "a longer pause between two polls")

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import psycopg
 
+from faultline.metrics import meter
 from faultline.postgres.reconnecting import OnConnect, ReconnectingSession
 from faultline.postgres.sessions import AsyncConnection
 from faultline.statements.session_settings import Session
@@ -81,7 +82,8 @@ class NotifiedSession(ReconnectingSession):
         try:
             conn.pgconn.consume_input()
             self._deliver(conn)
-        except psycopg.Error:  # the next statement finds it closed, and connects again
+        except psycopg.Error as error:  # the next statement finds it closed, and connects again
+            meter.current.database_error(error)
             self._ignore()
             self._on_lost()
 
