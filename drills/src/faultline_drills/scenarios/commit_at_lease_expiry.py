@@ -92,4 +92,6 @@ def _install(drill: DrillContext, protocol: str) -> None:
 
 
 def _protocol() -> str:
-    return resources.files("faultline").joinpath("sql", "protocol.sql").read_text()
+    """The functions that decide by the clock."""
+    files = resources.files("faultline").joinpath("sql")
+    return "\n".join(files.joinpath(n).read_text() for n in ("protocol.sql", "recovery.sql"))
