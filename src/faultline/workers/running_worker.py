@@ -22,7 +22,8 @@ class RunningWorker:
     At the end of the block the worker drains: running jobs get `drain_seconds`, then they are released. If
     the block's task is cancelled meanwhile, they are released at once.
 
-    An error that ends the worker cancels the block, and is raised at its end.
+    The block begins when the startup functions have ended; an error of one is raised there. A later error
+    that ends the worker cancels the block, and is raised at its end.
     """
 
     def __init__(
@@ -61,6 +62,7 @@ class RunningWorker:
         self._worker = make_worker(self._app, self._settings, self._retention)
         self._block = asyncio.current_task()
         self._running = asyncio.create_task(self._worker.run(), name="faultline-worker")
+        await self._startup(self._worker, self._running)
         self._running.add_done_callback(self._ended)
         return self
 
@@ -89,6 +91,21 @@ class RunningWorker:
                 raise failure
         if was_cancelled and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError
+
+    async def _startup(self, worker: Worker, running: asyncio.Task[bool]) -> None:
+        """Wait for the startup functions, and raise the error of one that fails."""
+        started = asyncio.create_task(worker.has_started.wait())
+        try:
+            await asyncio.wait({running, started}, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            worker.stop()
+            await asyncio.wait({running})
+            raise
+        finally:
+            started.cancel()
+        if running.done() and (error := running.exception()) is not None:
+            with driver_errors():
+                raise error
 
     def _ended(self, running: asyncio.Task[bool]) -> None:
         if running.cancelled() or (error := running.exception()) is None or self._is_ending:

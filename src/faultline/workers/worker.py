@@ -84,6 +84,7 @@ class Worker:
         self._settings = settings
         self._hooks = app.hooks
         self._is_started = False  # the startup functions have ended
+        self.has_started = asyncio.Event()  # the same, or the worker was stopped before
         self._queues = queues = ServedQueues(app, settings)
         self._job_lines = job_lines()
         declared = app.declared_limits()
@@ -261,6 +262,7 @@ class Worker:
         annotate_records()
         try:
             await self._start_up()
+            self.has_started.set()
             await self._resources.open()
             meter.current.expect(self._queues.names)
             self._queues.report_mismatches()
