@@ -13,6 +13,7 @@ from faultline_drills.proxy.wire import MessageKind
 from tests.processes import apps
 from tests.processes.fleet import Fleet
 from tests.processes.observed_database import BOUND_SECONDS, ObservedDatabase
+from tests.slow import slow_unless
 
 pytestmark = pytest.mark.forks
 
@@ -108,7 +109,7 @@ def test_a_second_signal_releases_the_jobs_at_once(
     assert database.count("FROM faultline.workers") == 0
 
 
-@pytest.mark.parametrize("in_transaction", [False, True], ids=["outside", "inside"])
+@pytest.mark.parametrize("in_transaction", slow_unless([False, True], True))
 def test_an_uninterruptible_handler_delays_neither_the_exit_nor_the_job(
     fleet: Fleet, database: ObservedDatabase, in_transaction: bool
 ) -> None:

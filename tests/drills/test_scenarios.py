@@ -23,20 +23,15 @@ JUDGED_BY_EXPECTATION = (
     "concurrency_limit",
     "rate_limit",
 )
-# The six failures of the campaign, the fence, and one scenario each of reconcilers, poolers, failovers,
-# partitions, restarts and backups. The others are slow tests.
+# The six failures of the campaign, the fence, and one scenario each of failovers, partitions, schedules
+# and slots. The others are slow tests.
 REPRESENTATIVES = (
     *("worker_crash", "stale_takeover", "retry_storm", "timeout_burst", "duplicate_submission"),
     *("partial_write", "mismatched_token_or_lease", "one_guard_disabled", "commit_at_lease_expiry"),
     *("lease_expiry_burst", "lost_commit_acknowledgement", "partition_blackhole"),
-    *("rolling_restart", "handler_ends_its_transaction", "synchronous_failover"),
-    *("schedule_downtime", "limit_wakeup", "declared_limits", "queue_slots"),
-    *("expired_jobs", "priorities"),
+    *("synchronous_failover", "schedule_downtime", "queue_slots"),
 )
-CONTROLLED = (
-    *("stale_takeover", "mismatched_token_or_lease", "partition_blackhole"),
-    "schedule_downtime",
-)
+CONTROLLED = ("stale_takeover", "mismatched_token_or_lease")
 TRIES_SECONDS = 300  # a drill may time out after a minute, three times
 CONTROLS = [name for name, each in SCENARIOS.items() if each.breaks_naive]
 

@@ -96,10 +96,8 @@ def test_each_program_has_required_events() -> None:
             "lost-reply",
             "batch",
             "limit-claims",
-            "limit-change",
-            "limit-repair",
         ),
-        *("unique-job", "unique-replace", "unique-retry", "schedule-run-now"),
+        *("unique-job", "unique-replace", "schedule-run-now"),
     ),
 )
 def test_no_interleaving_breaks_a_rule(database_url: str, tally: Tally, program: str) -> None:

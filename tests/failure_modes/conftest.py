@@ -20,6 +20,7 @@ from tests.conftest import TEST_SETTINGS
 from tests.failure_modes.failure_mode_fleet import FailureModeFleet
 from tests.processes.conftest import database, proxy
 from tests.processes.observed_database import ObservedDatabase
+from tests.slow import slow_unless
 
 __all__ = ["database", "proxy"]  # fixtures
 
@@ -28,7 +29,7 @@ Apply = Callable[[str], None]
 
 DAY_SECONDS = 86_400
 # Seconds of the lease, and of the work that outlasts it.
-LEASE_AND_WORK = [(1, 2), (1, 3), (2, 3)]
+LEASE_AND_WORK = slow_unless([(1, 2), (1, 3), (2, 3)], (1, 2))
 
 
 @pytest.fixture

@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from faultline.testing import using
 from tests.logs import apps
 from tests.logs.test_worker_lines import run_worker
@@ -55,6 +57,7 @@ def test_each_failed_attempt_is_one_event_with_the_tags_of_the_job(
             assert "ran longer than" in error_of(event)
 
 
+@pytest.mark.slow
 def test_breadcrumbs_stay_with_their_attempt(database_url: str, tmp_path: Path) -> None:
     with using(apps.watched, database_url):
         apps.fail_in_thread.enqueue()
@@ -64,6 +67,7 @@ def test_breadcrumbs_stay_with_their_attempt(database_url: str, tmp_path: Path) 
         assert [text for text in messages if "breadcrumb" in text] == [f"a breadcrumb of {attempt}"]
 
 
+@pytest.mark.slow
 def test_an_error_that_the_handler_has_logged_is_not_sent_twice(
     database_url: str, tmp_path: Path
 ) -> None:

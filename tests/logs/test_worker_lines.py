@@ -13,6 +13,7 @@ import pytest
 
 from faultline.testing import using
 from tests.logs import apps
+from tests.slow import slow_unless
 
 ROOT = Path(__file__).parents[2]
 
@@ -119,7 +120,7 @@ def test_an_application_that_configures_logging_gets_only_its_own_lines(database
     assert json.loads(line) == {"event": "structlog of plain", "job_id": job_id, **own}
 
 
-@pytest.mark.parametrize("options", [[], ["-v"]])
+@pytest.mark.parametrize("options", slow_unless([[], ["-v"]], ["-v"]))
 def test_a_child_follows_the_log_settings_of_its_worker(
     database_url: str, options: list[str]
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_gauges_of_a_dead_process_are_cleared(fleet: Fleet, database: Observ
     assert page.total("faultline_jobs_claimed_total") == 1
 
 
+@pytest.mark.slow
 def test_the_files_are_gone_when_the_supervisor_is(
     fleet: Fleet, database: ObservedDatabase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,10 +66,11 @@ def write(folder: Path, name: str, url: str) -> None:
         ("shop/__main__.py", ["shop/__main__.py"], "shop.__main__.charge"),
         ("shop.py", ["-m", "cProfile", "shop.py"], "shop.charge"),
         ("shop.py", ["-m", "cProfile", "-m", "shop"], "shop.charge"),
-        (
+        pytest.param(  # every line is traced
             "shop.py",
             ["-m", "trace", "--count", "--missing", "--coverdir", "c", "shop.py"],
             "shop.charge",
+            marks=pytest.mark.slow,
         ),
         (
             "shop.py",

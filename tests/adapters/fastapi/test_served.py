@@ -13,6 +13,7 @@ from faultline import Faultline, JobState
 from tests.adapters.fastapi.served import Served
 from tests.adapters.fastapi.shop import linger
 from tests.running import count, ended, value
+from tests.slow import slow_unless
 from tests.waiting import wait_until
 
 Conn = psycopg.Connection[Any]
@@ -134,7 +135,9 @@ def test_a_server_that_is_down_does_not_keep_the_application_from_starting() -> 
         served.wait_for_end()
 
 
-@pytest.mark.parametrize("path", ["faultline/", "queue/queues", "keys/queues"])
+@pytest.mark.parametrize(
+    "path", slow_unless(["faultline/", "queue/queues", "keys/queues"], "queue/queues")
+)
 def test_what_is_mounted_lets_no_stranger_in(database_url: str, path: str) -> None:
     with Served(database_url) as served:
         assert httpx.get(f"{served.wait_for_address()}/{path}").status_code == 401
