@@ -121,6 +121,7 @@ def test_an_operator_with_a_key_pauses_cancels_and_retries(
     )
 
 
+@pytest.mark.slow
 def test_a_key_is_checked_when_it_is_entered_and_a_refused_action_keeps_its_dialog_open(
     operator_tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

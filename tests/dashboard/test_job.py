@@ -120,6 +120,7 @@ def test_an_error_keeps_its_lines_and_right_to_left_text_reorders_nothing(
     expect(event.locator("pre")).to_contain_text(TRACEBACK, use_inner_text=True)
 
 
+@pytest.mark.slow
 def test_a_jobs_progress_is_a_bar_on_its_page_and_in_the_list(
     tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

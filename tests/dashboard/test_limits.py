@@ -94,6 +94,7 @@ def test_the_pages_of_limits_fit_a_phone(
     keep(tab, f"phone-{route.replace('/', '-').replace('%3A', '-')}")
 
 
+@pytest.mark.slow
 def test_an_operator_changes_and_removes_a_limit(
     operator_tab: Tab, conn: psycopg.Connection[object]
 ) -> None:

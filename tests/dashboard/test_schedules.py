@@ -198,6 +198,7 @@ def test_the_list_with_an_operators_buttons_fits_its_card_at_every_width(
         assert cut_off <= 0, width
 
 
+@pytest.mark.slow
 def test_an_operator_pauses_resumes_and_runs_a_schedule(
     operator_tab: Tab, conn: Connection
 ) -> None:

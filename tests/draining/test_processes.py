@@ -50,6 +50,7 @@ def test_a_running_job_is_finished_and_no_other_is_started(
     assert worker.events_named("worker_stopped", jobs=1, stuck_threads=0)
 
 
+@pytest.mark.slow
 def test_leases_are_renewed_while_running_jobs_finish(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
@@ -131,6 +132,7 @@ def test_an_uninterruptible_handler_delays_neither_the_exit_nor_the_job(
     assert database.payments(job_id) == 1
 
 
+@pytest.mark.slow
 def test_an_async_handler_that_ignores_cancellation_does_not_keep_the_process_alive(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_second_signal_shortens_the_drain_and_a_request_does_not(
     assert database.job(job_id)[:2] == ("queued", 0)
 
 
+@pytest.mark.slow
 def test_a_supervisor_does_not_restart_a_worker_that_was_asked_to_drain(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:

@@ -48,6 +48,7 @@ def test_a_registration_without_a_reply_does_not_delay_the_exit(
     assert not worker.events_named("worker_started")
 
 
+@pytest.mark.slow
 def test_a_claim_that_waits_for_a_lock_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:
@@ -70,6 +71,7 @@ def test_a_claim_that_waits_for_a_lock_does_not_delay_the_exit(
     assert database.count("FROM faultline.workers") == 0
 
 
+@pytest.mark.slow
 def test_a_database_that_never_replies_does_not_delay_the_exit(
     fleet: Fleet, database: ObservedDatabase, proxy: Proxy
 ) -> None:

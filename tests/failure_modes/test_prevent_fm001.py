@@ -17,6 +17,7 @@ def test_the_first_commit_stands_and_the_late_one_is_refused(
     assert report.holds, report.checks
 
 
+@pytest.mark.slow
 def test_a_superseded_token_may_not_commit_even_before_the_newer_one_has(race: Race) -> None:
     report = race(Subject.FAULTLINE, lease=1, work=2, wake_before_commit=True)
 

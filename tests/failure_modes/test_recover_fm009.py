@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.failure_modes.failure_mode_fleet import APP, LOOP_HEARTBEAT_APP, FailureModeFleet
 from tests.failure_modes.stopped_worker import KEEPS_ITS_LEASE, LONG_LEASE
 from tests.processes import apps
@@ -11,6 +13,7 @@ from tests.processes.fifo import make_fifo, unblock
 from tests.processes.observed_database import ObservedDatabase
 
 
+@pytest.mark.slow
 def test_a_worker_whose_heartbeats_stopped_is_refused_and_goes_on_to_other_jobs(
     fleet: FailureModeFleet, database: ObservedDatabase, home: Path
 ) -> None:

@@ -21,6 +21,7 @@ def test_without_the_fence_a_retry_after_a_timeout_pays_twice(
     assert exits == {"A": "success", "B": "success"}  # both report success
 
 
+@pytest.mark.slow
 def test_without_the_fence_the_older_token_may_even_commit_first(race: Race) -> None:
     report = race(Subject.NAIVE, lease=1, work=2, wake_before_commit=True)
 

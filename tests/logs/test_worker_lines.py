@@ -109,6 +109,7 @@ def test_a_terminal_shows_lines_and_tracebacks_as_text(database_url: str) -> Non
     assert any(line.startswith('  File "') for line in lines[place:])
 
 
+@pytest.mark.slow
 def test_an_application_that_configures_logging_gets_only_its_own_lines(database_url: str) -> None:
     with using(apps.configured, database_url):
         job_id = str(apps.plain_configured.enqueue().job_id)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import pytest
+
 from tests.limits.steps import claim_all, set_limit
 from tests.metrics import jobs
 from tests.metrics.scraping import Page, free_port, scrape_until
@@ -94,6 +96,7 @@ def test_a_reconciler_shows_limits_and_what_waits_for_them(
     )
 
 
+@pytest.mark.slow
 def test_only_the_leader_exports_leader_metrics(fleet: Fleet, database: ObservedDatabase) -> None:
     database.enqueue(jobs.answer)
     first, first_port = reconciler(fleet, "first")
@@ -117,6 +120,7 @@ def test_only_the_leader_exports_leader_metrics(fleet: Fleet, database: Observed
     assert second.is_alive
 
 
+@pytest.mark.slow
 def test_the_leader_counts_losses_that_any_process_reconciled(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:

@@ -70,6 +70,7 @@ def test_two_processes_are_added_up_and_a_death_takes_nothing_away(
     )
 
 
+@pytest.mark.slow
 def test_the_gauges_of_a_dead_process_are_cleared(fleet: Fleet, database: ObservedDatabase) -> None:
     """Its replacement cannot run: only the dead process's files are left."""
     process, port = supervisor(fleet, "--no-reconciler", "--concurrency", "1")

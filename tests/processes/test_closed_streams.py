@@ -68,6 +68,7 @@ def answers(pid: int) -> bool:
     return False
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/net/tcp").exists(), reason="the port is found by /proc")
 def test_worker_reconciler_and_api_work_without_standard_streams(
     database_url: str,

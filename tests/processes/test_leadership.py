@@ -16,6 +16,7 @@ from tests.processes.observed_database import ObservedDatabase
 LONG_LEASE = ("--lease-seconds", "600")
 
 
+@pytest.mark.slow
 def test_a_stopped_leader_is_replaced_and_a_killed_worker_is_noticed(
     fleet: Fleet, database: ObservedDatabase
 ) -> None:

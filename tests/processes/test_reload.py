@@ -55,6 +55,7 @@ def test_a_changed_module_is_used_after_the_worker_has_drained(
     assert changed < drained < worker.output.rindex("worker_started")
 
 
+@pytest.mark.slow
 def test_a_syntax_error_is_shown_and_the_next_change_is_awaited(
     project: Project, worker: ProjectProcess, app: Faultline, conn: Connection
 ) -> None:

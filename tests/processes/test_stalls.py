@@ -54,6 +54,7 @@ def test_a_worker_stopped_past_its_lease_abandons_the_attempt_when_it_resumes(
     stopped.wait_for_event("commit_ok", job_id=later, token=1)
 
 
+@pytest.mark.slow
 def test_a_handler_that_holds_the_interpreter_past_its_lease_is_refused(
     fleet: Fleet, database: ObservedDatabase, fifo: Path
 ) -> None:

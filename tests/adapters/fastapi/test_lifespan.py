@@ -71,6 +71,7 @@ async def test_the_applications_own_lifespan_surrounds_the_worker(app: Faultline
     assert story == ["opened", "worker up", "worker down", "closed"]
 
 
+@pytest.mark.slow
 @on_a_loop
 async def test_a_worker_that_an_error_has_ended_is_started_again(
     app: Faultline,

@@ -36,6 +36,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_shop_enqueues_charges_and_serves_the_dashboard(
     folder: Path, database_url: str, conn: psycopg.Connection[Any]
 ) -> None:
