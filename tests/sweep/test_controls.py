@@ -105,9 +105,15 @@ def test_with_the_fence_the_same_worker_is_refused_at_the_same_points(
 
 @pytest.mark.slow
 def test_without_its_keys_a_resumed_scheduler_fires_a_second_time(server_url: str) -> None:
+    """Repeated, since on a busy machine the stopped scheduler may not be late."""
     targets = (SweepTarget.SCHEDULER,)
-    with point_runner(server_url, SweepSettings(targets=targets, subject=Subject.NAIVE)) as naive:
-        result = naive.run(BEFORE_THE_FIRING, SweepFault.STOP)
+    for _ in range(TRIES):
+        with point_runner(
+            server_url, SweepSettings(targets=targets, subject=Subject.NAIVE)
+        ) as naive:
+            result = naive.run(BEFORE_THE_FIRING, SweepFault.STOP)
+        if result.verdict is DrillVerdict.INVALID:
+            break
     assert result.verdict is DrillVerdict.INVALID
     assert "schedule-0 fired 6 times, not 3" in str(result.findings)
 

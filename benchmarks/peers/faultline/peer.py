@@ -8,7 +8,11 @@ from typing import Any
 import faultline
 from faultline.postgres.migrate import migrate
 from faultline.retry_policy import RetryPolicy
-from faultline.statements.survey import survey
+
+try:
+    from faultline.statements.survey import survey
+except ImportError:  # an older Faultline has it there
+    from faultline.statements.workers import survey
 
 sys.path.append(str(Path(__file__).parents[1]))
 import roles

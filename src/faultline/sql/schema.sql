@@ -67,7 +67,7 @@ CREATE DOMAIN faultline.limit_name AS text COLLATE "C"
 -- Words by which operators find jobs. None is NULL and not an empty array, so that every other job stores nothing.
 CREATE DOMAIN faultline.job_tags AS text[];
 ALTER DOMAIN faultline.job_tags ADD CONSTRAINT tags_are_up_to_20_words CHECK (
-    cardinality(VALUE) BETWEEN 1 AND 20 AND array_ndims(VALUE) = 1
+    cardinality(VALUE) >= 1 AND cardinality(VALUE) <= 20 AND array_ndims(VALUE) = 1
     AND cardinality(string_to_array(array_to_string(VALUE, ' '), ' ')) = cardinality(VALUE)
     AND array_to_string(VALUE, ' ') ~ '^[A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99}( [A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99})*$') NOT VALID;
 CREATE DOMAIN faultline.trace_context AS text CONSTRAINT trace_context_is_at_most_1000_characters CHECK (length(VALUE) <= 1000);

@@ -4,6 +4,6 @@ CREATE DOMAIN faultline.job_tags AS text[];
 ALTER TABLE faultline.jobs ADD COLUMN tags faultline.job_tags;
 ALTER TABLE faultline.schedules ADD COLUMN tags faultline.job_tags;
 ALTER DOMAIN faultline.job_tags ADD CONSTRAINT tags_are_up_to_20_words CHECK (
-    cardinality(VALUE) BETWEEN 1 AND 20 AND array_ndims(VALUE) = 1
+    cardinality(VALUE) >= 1 AND cardinality(VALUE) <= 20 AND array_ndims(VALUE) = 1
     AND cardinality(string_to_array(array_to_string(VALUE, ' '), ' ')) = cardinality(VALUE)
     AND array_to_string(VALUE, ' ') ~ '^[A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99}( [A-Za-z0-9_][A-Za-z0-9_.:=/@+-]{0,99})*$') NOT VALID;
