@@ -85,6 +85,11 @@ LOOKS = 5
 REGISTER = "SELECT faultline.register_worker('other', 'h', 1, '{default}', true)"
 
 
+def has_equal_looks(statements: list[str]) -> bool:
+    newest = statements[-LOOKS:]
+    return len(newest) == LOOKS and len(set(newest)) == 1 and "vanished_workers" in newest[0]
+
+
 def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     app: Faultline, conn: Connection, monkeypatch: pytest.MonkeyPatch, events: EventTap
 ) -> None:
@@ -116,12 +121,9 @@ def test_an_idle_worker_that_leads_sends_one_statement_for_each_look(
     with whole_workers(app, poll_seconds=0.1):
         wait_until(lambda: events.of("reconciler_leading"), "a leader")
         wait_until(lambda: value(conn, IDLE) == 1, "an idle worker")
-        # A leader that begins asks once whether the clock was set back.
-        wait_until(lambda: "vanished_workers" in "".join(looks()[-1:]), "its first look")
-        sent.clear()
-        wait_until(lambda: len(looks()) >= LOOKS, "its looks")
+        # A busy machine makes one heartbeat late now and then, and that one is sent by itself.
+        wait_until(lambda: has_equal_looks(looks()), "looks of one statement each")
         wait_until(lambda: pauses[-1] > 4 * 0.1, "a longer pause between two polls")
-    assert len(set(looks()[:LOOKS])) == 1
 
 
 def test_a_leader_looks_often_again_once_another_worker_has_registered(
