@@ -31,7 +31,7 @@ class BatchMethods:
     def _register(
         self, handler: Callable[..., Any], name: str | None, settings: TaskSettings
     ) -> Task[..., Any]:
-        raise NotImplementedError
+        raise NotImplementedError  # Faultline has it
 
     @overload
     def batch_task(self, handler: Callable[[Batch[dict[str, Any]]], R], /) -> BatchTask[..., R]: ...
